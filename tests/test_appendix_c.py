@@ -51,7 +51,7 @@ def with_ends(over, places, dataset=None):
     return changed
 
 
-def test_the_sharpness_is_measured_in_parts_of_the_own_edge_of_each_learning_rate():
+def test_the_sharpness_is_measured_in_parts_of_the_edge_of_each_learning_rate():
     lost = with_ends(0.5, np.s_[0, 0, :])
     lost["outcome"][1, 1, 0] = int(Outcome.DIVERGED)
     for place, run in enumerate(runs.descents(lost)):

@@ -42,7 +42,7 @@ def test_all_that_is_kept_is_shown(modules):
     saved, tables = modules
     readme = tables.README.read_text(encoding="utf-8")
     assert tables.named(readme) == {file.stem for file in saved.RESULTS.glob("*.json")}
-    assert readme.count("<!--") == len(tables.MARK.findall(readme)), "a mark stands alone between empty lines"
+    assert readme.count("<!--") == len(tables.MARK.findall(readme)), "a mark is alone between empty lines"
 
 
 def test_a_mark_is_filled_again_and_the_rest_left(tables):

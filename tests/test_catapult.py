@@ -36,39 +36,42 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def model():
-    """The risk f² of one sample, two layers, their λ and f at the start, and S there."""
+    """The risk f² of one sample, two layers, and their λ and f at the start."""
     data = OneSample().load(np.random.default_rng(0), Path())
     problem, network = EmpiricalRisk(*data.training), TwoLayers(1, WIDTH, key=jax.random.key(1))
     kernel = float((np.sum(network.first**2) + np.sum(network.last**2)) / WIDTH)
-    return problem, network, kernel, float(network(np.ones(1))), float(flowsim.sharpness(network, problem))
+    return problem, network, kernel, float(network(np.ones(1)))
 
 
 def start_of(model, product):
-    _, _, kernel, f, _ = model
+    _, _, kernel, f = model
     rate = product / (2 * kernel)
     return rate, Start.of(np.array(f**2), np.array(2 * abs(f) * kernel**0.5), WIDTH, rate)
 
 
+@pytest.mark.slow
 def test_the_sharpness_of_the_model_has_a_closed_form(model):
     # ½∇²f² = ggᵀ + fP/√n, g = ∇f and P the exchange of the layers: in the plane of g and Pg, where gᵀPg = 2f/√n, its
     # trace is λ and its determinant −3f²/n.
-    *_, kernel, f, sharpness = model
-    assert sharpness == pytest.approx(kernel + np.sqrt(kernel**2 + 12 * f**2 / WIDTH), rel=1e-12)
+    problem, network, kernel, f = model
+    assert flowsim.sharpness(network, problem) == pytest.approx(
+        kernel + np.sqrt(kernel**2 + 12 * f**2 / WIDTH), rel=1e-12
+    )
 
 
 @pytest.mark.slow
 def test_along_the_flow_of_the_model_the_kernel_keeps_its_square_less_that_of_the_prediction(model):
-    problem, network, kernel, f, _ = model
+    problem, network, kernel, f = model
     tight = Stopping(gradient_norm=None, risk=1e-24)
     flow = flowsim.integrate(network, problem, rtol=1e-10, ts=[], stopping=tight)
     # λ² − 4f²/n stays, as f' = −2fλ and λ' = −8f²/n; some 100 steps, each off by rtol.
     assert flow.final_sharpness == pytest.approx(2 * np.sqrt(kernel**2 - 4 * f**2 / WIDTH), rel=1e-8)
 
 
-@pytest.mark.parametrize("product", [1.5, 2.9, 3.7])
+@pytest.mark.parametrize("product", [1.5, 3.7])
 @pytest.mark.slow
 def test_the_recursion_ends_where_descent_does(product, model):
-    problem, network, kernel, _, _ = model
+    problem, network, kernel, _ = model
     rate, start = start_of(model, product)
     assert_allclose(start.product, product, rtol=1e-14)
     options = {"learning_rate": rate, "steps": 150, "stopping": Stopping(gradient_norm=None), "weights": True}
@@ -81,11 +84,12 @@ def test_the_recursion_ends_where_descent_does(product, model):
     assert_allclose(np.max(run.risk) / run.risk[0], exact.peak, rtol=1e-9)
 
 
-def test_the_recursion_diverges_beyond_four_and_only_there(model):
-    risk, products = np.array(model[3] ** 2), np.array([1.0, 2.0, 3.9, 3.999, 4.001, 5.0])
-    kernel = model[2]
+def test_the_recursion_diverges_beyond_four_and_only_there():
+    products = np.array([1.0, 2.0, 3.9, 3.99, 4.01, 5.0])
+    kernel, risk = 2.0, np.array(0.04)
     start = Start.of(risk, np.sqrt(4 * risk * kernel), WIDTH, products / (2 * kernel))
-    end = ends(start, 20_000)
+    np.testing.assert_allclose(start.product, products, rtol=1e-14)
+    end = ends(start, 4000)
     np.testing.assert_array_equal(end.diverged, products > 4)
     assert np.isinf(end.peak[end.diverged]).all()
     assert (np.diff(end.kernel[:2]) < 0).all()
@@ -98,10 +102,10 @@ def test_at_four_exactly_the_kernel_stays_while_the_output_swings():
     assert end.kernel[0] == 1
 
 
-def test_descents_of_several_lengths_stop_where_each_of_them_ends(model):
-    _, start = start_of(model, 2.5)
+def test_descents_of_several_lengths_stop_where_each_of_them_ends():
+    start = Start(np.array([2.5]), np.array([0.01]))
     both = ends(Start(np.repeat(start.product, 2), np.repeat(start.move, 2)), np.array([3, 60]))
-    assert_allclose(both.kernel, [ends(start, 3).kernel, ends(start, 60).kernel], rtol=0)
+    assert_allclose(both.kernel, np.concatenate([ends(start, 3).kernel, ends(start, 60).kernel]), rtol=0)
     assert both.kernel[0] > both.kernel[1]
 
 
@@ -163,10 +167,8 @@ def test_every_claim_fails_where_the_runs_say_otherwise(results):
     ("setting", "message"),
     [
         ("sweep.over={network.scale: [0.5]}", "found no sweep over the width alone"),
-        ("sweep.descent=[]", "found no sweep over the width alone with gradient descent"),
         ("loss=huber", "found the loss huber; expected squared_error"),
         ("data={kind: gaussian, samples: 5, features: 2}", "found data of kind gaussian; expected what the recursion"),
-        ("network={kind: mlp, depth: 2, scale: 0.5, width: 64}", "found network of kind mlp; expected what the rec"),
     ],
 )
 def test_the_figure_refuses_what_the_recursion_is_not_about(setting, message):

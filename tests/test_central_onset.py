@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.integrate
-from scipy.optimize import brentq
 
 import flowsim
 from flowsim.edge.central_onset import Growth
@@ -46,6 +44,8 @@ def slope_when_held(t, point):
 
 def reference(amplitude, times):
     """Return x and z at the times, and when x is held."""
+    import scipy.integrate
+
     large = lambda t, point: point[2] - np.log(variance(*point[:2])) / 2  # noqa: E731
     large.terminal = large.direction = 1
     options = {"rtol": 1e-11, "atol": 1e-12, "dense_output": True}
@@ -108,36 +108,43 @@ def test_order_two_runs_in_single_precision_and_under_vmap(compiled_quickly):
     np.testing.assert_allclose(compiled_quickly(jax.vmap(end))(amplitudes), list(map(end, amplitudes)), atol=1e-6)
 
 
-def grown(log_least, begin, end, steps, slopes):
-    start = Growth(*map(jnp.asarray, (-3.0, log_least, begin, slopes[0], 0.0)))
-    return float(start.after(*map(jnp.asarray, (steps, end, slopes[1]))).log_amplitude)
-
-
 @pytest.mark.parametrize("bend", [0.0, 1.5])
-@pytest.mark.slow
 def test_growth_is_the_integral_of_the_logarithm(bend):
-    steps, cubic = 30.0, np.polynomial.Polynomial([0.2, 1.0 + bend, 0.5 - bend])
-    slopes = cubic.deriv()(np.array([0, 1])) / steps
-    grows = scipy.integrate.quad(lambda s: np.log(cubic(s)), 0, 1)[0] * steps
+    import scipy.integrate
+    from scipy.optimize import brentq
+
+    @jax.jit
+    def grown(log_least, begin, end, slopes):
+        start = Growth(jnp.array(-3.0), log_least, begin, slopes[0], jnp.array(0.0))
+        return start.after(jnp.array(30.0), end, slopes[1]).log_amplitude
+
+    cubic = np.polynomial.Polynomial([0.2, 1.0 + bend, 0.5 - bend])
+    slopes = cubic.deriv()(np.array([0, 1])) / 30
+    grows = scipy.integrate.quad(lambda s: np.log(cubic(s)), 0, 1)[0] * 30
     least = brentq(lambda s: cubic(s) - 1, 0, 1)
-    falls = scipy.integrate.quad(lambda s: np.log(cubic(s)), 0, least)[0] * steps
-    assert grown(-40.0, cubic(0), cubic(1), steps, slopes) == pytest.approx(-3 + grows, abs=1e-4)
-    assert grown(-5.0, cubic(0), cubic(1), steps, slopes) == pytest.approx(-5 + grows - falls, abs=1e-3)
-    assert grown(-40.0, 1.5, 1.5, steps, (0.0, 0.0)) == pytest.approx(-3 + steps * np.log(1.5), rel=1e-12)
+    falls = scipy.integrate.quad(lambda s: np.log(cubic(s)), 0, least)[0] * 30
+    assert float(grown(-40.0, cubic(0), cubic(1), slopes)) == pytest.approx(-3 + grows, abs=1e-4)
+    assert float(grown(-5.0, cubic(0), cubic(1), slopes)) == pytest.approx(-5 + grows - falls, abs=1e-3)
+    assert float(grown(-40.0, 1.5, 1.5, np.zeros(2))) == pytest.approx(-3 + 30 * np.log(1.5), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("factor", "rate", "expected"),
-    [
+def test_an_oscillation_takes_over_from_a_sharpness_that_rises_rests_or_falls():
+    cases = [
         (1.2, 3.0, 3.0),  # a rising S is let fall as fast as it rises
         (1.2, 0.0, 2 * np.log(1.2) / ETA),  # one at rest as its oscillation grows, e^{γt} with γ = ln(ηS − 1)/η
         (1.2, -5.0, 2 * np.log(1.2) / ETA),  # and so one that falls by itself
         (0.9, 3.0, 0.0),  # below the edge an oscillation decays
-    ],
-)
-def test_an_oscillation_takes_over_from_a_sharpness_that_rises_rests_or_falls(factor, rate, expected):
-    growth = Growth(*map(jnp.asarray, (-3.0, -3.0, factor, 0.0, 0.0)))
-    assert float(growth.turning(jnp.asarray(rate), jnp.asarray(2.0), jnp.asarray(ETA))) == pytest.approx(expected)
+    ]
+
+    @jax.jit
+    def turning(factor, rate):
+        none = jnp.zeros_like(factor)
+        return jax.vmap(lambda *of: Growth(*of[:5]).turning(of[5], jnp.array(2.0), jnp.array(ETA)))(
+            none - 3, none - 3, factor, none, none, rate
+        )
+
+    factor, rate, expected = np.transpose(cases)
+    np.testing.assert_allclose(turning(factor, rate), expected, rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -155,18 +162,10 @@ def test_order_two_is_closer_to_descent_below_the_edge_and_at_it():
     assert (second < flow / 10).all()
 
 
-def test_an_order_that_is_not_known_is_refused():
-    with pytest.raises(ValueError, match="order must be 1 or 2, got 3"):
-        flowsim.integrate(
-            {"w": jnp.array(1.0)}, flowsim.Risk(lambda w: w["w"] ** 2), model=flowsim.CentralFlow(0.1, order=3)
-        )
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("begun", [1e-9, 1e-5])
-def test_from_a_minimum_beyond_the_edge_it_comes_down_when_descent_does(begun):
+def test_from_a_minimum_beyond_the_edge_it_comes_down_when_descent_does():
     """Where S is at rest beyond 2/η, no oscillation is too small to hold it; it takes one that has grown to turn it."""
-    eta, top = 0.5, 4.4
+    eta, top, begun = 0.5, 4.4, 1e-9
     risk = flowsim.Risk(lambda w: w[0] ** 2 * w[1] / 2 + (w[1] - top) ** 2 / 4)
     x, y = begun, 3.6
     heights = []

@@ -16,9 +16,14 @@ from flowsim.solvers.field import gradient_field
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((37, 4)), RNG.standard_normal((37, 2))
-NETWORK = flowsim.Perceptron.gaussian(widths=[4, 5, 5, 2], scale=0.5, activation="tanh", key=jax.random.key(0))
-WEIGHTS, _ = flowsim.networks.split(NETWORK)
+MATRICES = [RNG.standard_normal(shape) / 2 for shape in ((5, 4), (5, 5), (2, 5))]
+NETWORK = flowsim.Perceptron(MATRICES, activation="tanh")
 WHOLE = flowsim.EmpiricalRisk(X, Y)
+
+
+def predicted(samples):
+    hidden = np.tanh(np.tanh(samples @ MATRICES[0].T) @ MATRICES[1].T)
+    return hidden @ MATRICES[2].T
 
 
 @pytest.fixture
@@ -39,55 +44,54 @@ def looked_at(problem):
     return problem(NETWORK), gradient(weights), jax.linearize(gradient, weights)[1](weights), problem.null_risk(NETWORK)
 
 
-@pytest.mark.parametrize("size", [1, 5, 36, 37, 1000])
 @pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 36, 1000])
 def test_passes_in_chunks_give_what_one_pass_gives(size):
     pairs = zip(jax.tree.leaves(looked_at(in_chunks_of(size))), jax.tree.leaves(looked_at(WHOLE)), strict=True)
     for chunked, whole in pairs:
         np.testing.assert_allclose(chunked, whole, rtol=1e-12, atol=1e-15)
 
 
-def test_the_risk_in_chunks_is_the_mean_over_all_samples():
-    expected = np.mean(np.sum((np.asarray(jax.vmap(NETWORK)(jnp.asarray(X))) - Y) ** 2, axis=1))
-    np.testing.assert_allclose(in_chunks_of(5)(NETWORK), expected, rtol=1e-13)
-
-
-def test_curved_outputs_in_chunks_are_those_of_one_pass():
-    found = []
-    for size in (3, None):
-        problem = flowsim.EmpiricalRisk(X[:7], Y[:7], lambda p, t: jnp.sum(jnp.cosh(p - t)), chunk_size=size)
-        outputs = eqx.filter_jit(lambda network, problem=problem: problem.curved_outputs(network)(network))(NETWORK)
-        field, weights = gradient_field(NETWORK, problem)
-        found.append(
-            (outputs, eqx.filter_jit(lambda w, p=problem, f=field: gauss_newton(w, p, f.network).gram)(weights))
-        )
-    for chunked, whole in zip(*found, strict=True):
-        np.testing.assert_allclose(chunked, whole, rtol=1e-12, atol=1e-14)
+def test_risk_and_gradient_in_chunks_are_those_of_the_mean_over_all_samples():
+    risk, gradient = eqx.filter_jit(eqx.filter_value_and_grad(lambda network: in_chunks_of(5)(network)))(NETWORK)
+    np.testing.assert_allclose(risk, np.mean(np.sum((predicted(X) - Y) ** 2, axis=1)), rtol=1e-13)
+    hidden = np.tanh(np.tanh(X @ MATRICES[0].T) @ MATRICES[1].T)
+    np.testing.assert_allclose(gradient.weights[2], 2 / 37 * (predicted(X) - Y).T @ hidden, rtol=1e-12)
 
 
 @pytest.mark.slow
-def test_a_descent_in_chunks_is_the_same_to_rounding():
-    ends = [
-        flowsim.descend(NETWORK, problem, learning_rate=0.1, steps=50).network for problem in (in_chunks_of(5), WHOLE)
-    ]
-    for chunked, whole in zip(*map(jax.tree.leaves, ends), strict=True):
-        np.testing.assert_allclose(chunked, whole, rtol=1e-12)
+def test_the_gauss_newton_matrix_in_chunks_is_that_of_one_pass():
+    grams = []
+    for size in (3, None):
+        problem = flowsim.EmpiricalRisk(X[:7], Y[:7], lambda p, t: jnp.sum(jnp.cosh(p - t)), chunk_size=size)
+        field, weights = gradient_field(NETWORK, problem)
+        grams.append(eqx.filter_jit(lambda w, p=problem, f=field: gauss_newton(w, p, f.network).gram)(weights))
+    np.testing.assert_allclose(*grams, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("chunk_size", [250, 251])
+def test_curved_outputs_in_chunks_are_predictions_times_roots_of_the_curvature():
+    problem = flowsim.EmpiricalRisk(X[:7], Y[:7], lambda p, t: jnp.sum(jnp.cosh(p - t)), chunk_size=3)
+    found = eqx.filter_jit(lambda network: problem.curved_outputs(network)(network))(NETWORK)
+    outputs = predicted(X[:7])
+    expected = np.sqrt(np.cosh(outputs - Y[:7]) / 7) * outputs
+    np.testing.assert_allclose(found, expected.ravel(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("chunk_size", [pytest.param(250, marks=pytest.mark.slow), 251])
 def test_gradient_and_linearized_gradient_keep_one_chunk(chunk_size):
-    samples = jnp.ones((4000, 4))
+    samples = np.ones((4000, 4))
+    weights, rest = flowsim.networks.split(NETWORK)
 
     def planned(size):
         def risk(weights):
-            network = eqx.combine(weights, flowsim.networks.split(NETWORK)[1])
+            network = eqx.combine(weights, rest)
             return jnp.mean(over_samples(lambda x: jnp.sum(network(x) ** 2), [samples], size))
 
         def products(weights):
             product = jax.linearize(jax.grad(risk), weights)[1]
             return jax.lax.fori_loop(0, 3, lambda _, vector: product(vector), weights)
 
-        programs = (jax.jit(function).lower(WEIGHTS).compile() for function in (jax.grad(risk), products))
+        programs = (jax.jit(function).lower(weights).compile() for function in (jax.grad(risk), products))
         return [program.memory_analysis().temp_size_in_bytes for program in programs]
 
     # A sixteenth, the samples themselves aside, which are cut out of the whole once more.
@@ -124,7 +128,6 @@ def test_chunks_are_chosen_where_a_pass_does_not_fit(little_memory):
     assert in_chunks_of(11).samples_at_once(NETWORK) == 11
     little_memory(1.0)
     assert WHOLE.samples_at_once(NETWORK) == 1
-    np.testing.assert_allclose(WHOLE(NETWORK), in_chunks_of(37)(NETWORK), rtol=1e-13)
 
 
 def test_a_chunk_is_a_share_of_the_memory_and_no_larger_than_pays(little_memory):
@@ -141,13 +144,7 @@ def test_a_small_problem_is_computed_on_as_ever():
     assert float(jax.jit(lambda network: WHOLE(network))(NETWORK)) == float(jax.jit(plain)(NETWORK))
 
 
-def test_a_problem_of_ones_own_says_nothing_of_chunks():
-    risk = flowsim.Risk(lambda network: jnp.sum(network.stacks[0] ** 2))
-    assert risk.samples_at_once(NETWORK) is None
-    assert risk.pass_bytes(NETWORK) is None
-
-
-@pytest.mark.parametrize("size", [0, -1, 2.5, True, "all"])
+@pytest.mark.parametrize("size", [0, 2.5, True])
 def test_a_chunk_is_a_number_of_samples(size):
     with pytest.raises(ValueError, match="chunk_size must be a number of samples, one or more, or None, got"):
         in_chunks_of(size)

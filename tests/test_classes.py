@@ -8,7 +8,7 @@ import pytest
 
 from flowsim.data import SOURCES, Data, DataError, check_data, read_labelled, standardize
 from flowsim.kinds import seeds
-from flowsim.losses import SquaredError
+from flowsim.losses import CrossEntropy, SquaredError
 
 IRIS = "length,species,width\n1,b,5\n2,a,6\n3,b,7\n5,c,9\n"
 
@@ -52,13 +52,11 @@ def test_words_become_numbers_in_sorted_order(table):
     np.testing.assert_array_equal(data.training[1], [1, 0, 1, 2])
     assert (data.classes, data.outputs, data.held_out) == (3, 3, None)
 
-
-def test_numbers_are_sorted_as_numbers_and_not_as_words(table):
     data = loaded("labelled", table("x,y\n0,10\n1,9\n2,10.0\n"), path="t.csv", scaling="none")
-    np.testing.assert_array_equal(data.training[1], [1, 0, 1])
+    np.testing.assert_array_equal(data.training[1], [1, 0, 1])  # as numbers
 
 
-def test_classes_that_are_not_asked_for_are_left_out_and_the_others_numbered_anew(table):
+def test_classes_that_are_not_asked_for_are_left_out_and_the_others_counted_from_zero(table):
     data = loaded("labelled", table(IRIS), path="t.csv", target="species", classes=("c", "b"), scaling="none")
     np.testing.assert_array_equal(data.training[0][:, 0], [1, 3, 5])
     np.testing.assert_array_equal(data.training[1], [0, 0, 1])
@@ -66,7 +64,7 @@ def test_classes_that_are_not_asked_for_are_left_out_and_the_others_numbered_ane
 
 def test_labels_are_written_as_the_loss_wants_them_and_never_centred():
     data = Data((np.zeros((3, 2)), np.array([1, 0, 2])), (np.zeros((1, 2)), np.array([2])), classes=3)
-    assert SquaredError().labels(3) == "one_hot"
+    assert (SquaredError().labels(3), CrossEntropy().labels(3)) == ("one_hot", "index")
     written = data.written_as("one_hot")
     np.testing.assert_array_equal(written.training[1], [[0, 1, 0], [1, 0, 0], [0, 0, 1]])
     np.testing.assert_array_equal(written.held_out[1], [[0, 0, 1]])
@@ -80,15 +78,6 @@ def test_two_classes_can_be_signs_and_three_cannot():
     assert data.outputs == 1
     with refuses("there are 3 classes: expected two for labels ±1; write the two that you want"):
         Data((np.zeros((2, 2)), np.array([1, 0])), classes=3).written_as("sign")
-
-
-class Logits(SquaredError):
-    def compares(self, prediction, target):
-        return target.shape == () and prediction.ndim == 1
-
-
-def test_a_loss_that_compares_numbers_of_classes_gets_them():
-    assert Logits().labels(4) == "index"
 
 
 def test_the_digits_are_those_of_scikit_learn():
@@ -171,67 +160,44 @@ def test_a_file_that_is_not_of_cifars_format_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "options", "message"),
     [
-        ("x,y\n1,a\n2,\n", "row 3, column 'y': the label is missing"),
-        ("x,y\n1,0.5\n2,1\n", "row 2, column 'y': the label is 0.5: expected whole numbers up to 2^53 or words"),
-        ("x,y\n1,2\n2,1e300\n", "row 3, column 'y': the label is 1e+300: expected whole numbers up to 2^53 or words"),
-        ("x,y\n1,a\ncat,b\n", "row 3, column 'x': 'cat' is not a number"),
-        ("x,y\n1,a\n2,a\n", "all samples have the label a: expected two classes or more"),
+        ("x,y\n1,a\n2,\n", {}, "row 3, column 'y': the label is missing"),
+        ("x,y\n1,0.5\n2,1\n", {}, "row 2, column 'y': the label is 0.5: expected whole numbers up to 2^53 or words"),
+        ("x,y\n1,2\n2,1e300\n", {}, "row 3, column 'y': the label is 1e+300"),
+        ("x,y\n1,a\ncat,b\n", {}, "row 3, column 'x': 'cat' is not a number"),
+        ("x,y\n1,a\n2,a\n", {}, "all samples have the label a: expected two classes or more"),
+        ("x,y\n1,a\n2,b\n", {"classes": ("a", "c")}, "t.csv: classes: no sample has the label 'c'"),
+        ("x,y\n1,a\n2,b\n", {"samples": 3}, "t.csv: samples: 3 and test_samples: 0 ask for more than the 2"),
     ],
 )
-def test_tables_without_classes_are_refused(table, text, message):
+def test_tables_without_these_classes_are_refused(table, text, options, message):
     with refuses(message):
-        loaded("labelled", table(text), path="t.csv")
-
-
-def test_what_is_wrong_with_the_classes_of_a_file_is_said_with_its_name(table):
-    folder = table("x,y\n1,a\n2,b\n3,b\n")
-    for options, message in (
-        ({"classes": ("a", "c")}, "t.csv: classes: no sample has the label 'c'"),
-        ({"classes": ("a", "b"), "samples": 4}, "t.csv: samples: 4 and test_samples: 0 ask for more than the 3"),
-    ):
-        with refuses(message):
-            loaded("labelled", folder, path="t.csv", **options)
+        loaded("labelled", table(text), path="t.csv", **options)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("X", "y", "message"),
     [
-        (
-            {"X": np.zeros((3, 2)), "y": np.array([0.0, np.nan, 1.0])},
-            "array 'y', row 2 (counted from 1): the label",
-        ),
-        ({"X": np.zeros((3, 2)), "y": np.zeros(2)}, "has 3 samples and"),
-        (
-            {"X": np.zeros((3, 8, 6, 3)), "y": np.zeros(3)},
-            "channels last: expected (n, channels, height, width); save X.t",
-        ),
-        ({"X": np.zeros((3, 5, 5, 1)), "y": np.zeros(3)}, "shape (3, 5, 5, 1), as of images with their channels last"),
-        ({"X": np.zeros(3), "y": np.zeros(3)}, "expected (n, columns) or (n, height, width) or (n, channels, height"),
-        ({"X": np.full((2, 1, 2, 2), np.inf), "y": np.arange(2)}, "sample 1, channel 1, row 1, column 1"),
-        ({"X": np.zeros((3, 2)), "y": np.array(["a", "b", "c"])}, "holds <U1: expected real numbers"),
+        (np.zeros((3, 2)), np.array([0.0, np.nan, 1.0]), "array 'y', row 2 (counted from 1): the label"),
+        (np.zeros((3, 2)), np.zeros(2), "has 3 samples and"),
+        (np.zeros((3, 5, 5, 1)), np.zeros(3), "shape (3, 5, 5, 1), as of images with their channels last"),
+        (np.zeros(3), np.zeros(3), "expected (n, columns) or (n, height, width) or (n, channels, height"),
+        (np.full((2, 1, 2, 2), np.inf), np.arange(2), "sample 1, channel 1, row 1, column 1"),
+        (np.zeros((3, 2)), np.array(["a", "b", "c"]), "holds <U1: expected real numbers"),
     ],
 )
-def test_archives_without_classes_are_refused(tmp_path, arrays, message):
+def test_archives_without_classes_are_refused(tmp_path, X, y, message):
     with refuses(message):
-        read_labelled(archive(tmp_path, **arrays) / "t.npz", "y")
+        read_labelled(archive(tmp_path, X=X, y=y) / "t.npz", "y")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"classes": ("cat", 0)}, "no sample has the label 'cat': expected some of 0, 1, 2"),
-        (
-            {"samples": 1700, "test_samples": 98},
-            "samples: 1700 and test_samples: 98 ask for more than the 1797",
-        ),
-        ({"test_samples": 1797}, "ask for more than the 1797"),
-    ],
-)
-def test_what_the_samples_do_not_give_is_refused(options, message):
-    with refuses(message):
-        loaded("digits", **options)
+def test_samples_and_classes_that_there_are_not_are_refused():
+    with refuses("no sample has the label 'cat': expected some of 0, 1, 2"):
+        loaded("digits", classes=("cat", 0))
+    for numbers in ({"samples": 1700, "test_samples": 98}, {"test_samples": 1797}):
+        with refuses("ask for more than the 1797"):
+            loaded("digits", **numbers)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +214,7 @@ def test_options_that_cannot_be_are_refused_before_anything_is_read(options, mes
         source("digits", **options)
 
 
-def test_a_source_of_ones_own_may_say_how_many_classes_there_are_and_must_keep_to_it():
+def test_a_source_from_outside_must_keep_to_its_number_of_classes():
     check_data(Data((np.zeros((2, 3)), np.array([0, 1])), classes=2))
     with pytest.raises(TypeError, match="beside 2 classes: expected whole numbers from 0 to 1"):
         check_data(Data((np.zeros((2, 3)), np.array([0, 2])), classes=2))

@@ -34,12 +34,9 @@ def run(scenario, *options):
 
 # fmt: off
 WRONG = {
-    "centred labels": (["data.standardize=true"], "data.standardize: found true beside the loss logistic; expected fals"
-        "e, as it would centre or rescale the labels of classes; write standardize: false, or data of kind: labelled"),
-    "rescaled labels": (["data.unit_regressor=true"], "data.unit_regressor: found true beside the loss logistic"),
+    "centred labels": (["data.standardize=true"], "data.standardize: found true beside the loss logistic"),
     "rescaled probabilities": (["data.unit_regressor=true", "loss=cross_entropy"], "true beside the loss cross_ent"),
     "zeros and ones": (["data.target=zero_or_one"], "y holds 0.0, 1.0: Logistic expects the labels -1 and 1"),
-    "numbers for signs": (["data.target=p"], "Logistic expects the labels -1 and 1, neither centred nor rescaled"),
     "numbers for classes": (["loss=cross_entropy"], "CrossEntropy expects the numbers of classes as integers"),
     "no probabilities": (["loss=cross_entropy", "data.target=[p, sign]"], "CrossEntropy expects probabilities"),
     "no threshold": (["loss={kind: huber, delta: 0}"], "delta must be positive and finite"),
@@ -66,8 +63,6 @@ def test_what_would_make_other_labels_of_classes_is_refused(scenario, capsys, op
         ([], 1, "NO_MINIMIZER"),
         (["flow.margin=2"], 0, "MARGIN_REACHED"),
         (["flow.direction=0.1"], 0, "DIRECTION_REACHED"),
-        (["loss=cross_entropy", "data.target=[p, q]"], 0, "CONVERGED"),
-        (["loss={kind: huber, delta: 0.5}", "data.target=p"], 0, "CONVERGED"),
     ],
 )
 def test_losses_of_classes_run_from_a_file(scenario, options, code, outcome):

@@ -1,36 +1,132 @@
+"""Flow and descents are compared at equal times, for as long as asked, with a sharpness as closely as asked."""
+
+import json
+import sys
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import flowsim
-from flowsim import Outcome
+from flowsim import Outcome, SharpnessAlong, cli
+from flowsim.comparison.comparison import compare_to_flow
 from flowsim.comparison.records import RecordBudget
+from flowsim.comparison.sharpness_along import spread_over
+from flowsim.dynamics import steps_until
+from flowsim.report import figures
+from flowsim.results.runs import Edge
+
+CURVATURES = np.array([1.0, 0.3, 0.01])
+MINIMUM = np.array([1.0, 1.0, -1.0])
+AWAY = np.array([1.0, -2.0, 3.0])
+
+
+def bowl(weights):
+    return jnp.sum(jnp.asarray(CURVATURES) * (weights["w"] - MINIMUM) ** 2) / 2
+
+
+def flowed(t):
+    return MINIMUM + AWAY * np.exp(-CURVATURES * np.reshape(t, (-1, 1)))
+
+
+def stepped(eta, k):
+    return MINIMUM + AWAY * (1 - eta * CURVATURES) ** np.reshape(k, (-1, 1))
+
+
+# -- how recorded runs compare
+
+
+def recorded(times, weights, sharpness=None, outcome=Outcome.STEP_LIMIT):
+    """Return what a comparison looks at of a run."""
+    options = {"sharpness": sharpness, "diagnostics": {}, "dynamics": "gradient_descent", "outcome": outcome}
+    return SimpleNamespace(times=np.asarray(times, float), weights={"w": jnp.asarray(weights)}, **options)
+
+
+FLOW_TIMES = 0.1 * np.array([0, 1, 2, 3, 6, 10])
+
+
+def against_flow(eta, steps, *, ends=Outcome.TIME_LIMIT, **options):
+    flow = recorded(FLOW_TIMES, flowed(FLOW_TIMES), outcome=ends)
+    run = recorded(eta * np.asarray(steps), stepped(eta, steps), **options)
+    return compare_to_flow(flow, run, eta, Edge(2 / eta))
+
+
+def apart(eta, k, t):
+    return np.linalg.norm(stepped(eta, k) - flowed(t), axis=1)
+
+
+def test_the_distance_is_taken_at_equal_times_up_to_the_end_of_the_descent():
+    found = against_flow(0.1, [0, 1, 2, 3, 6])
+    np.testing.assert_allclose(found.distance, apart(0.1, [0, 1, 2, 3, 6], [0, 0.1, 0.2, 0.3, 0.6]), rtol=1e-12)
+    assert (found.distance_to_flow, found.distance_time) == (found.distance[-1], pytest.approx(0.6))
+    assert found.learning_rate == 0.1
+
+
+def test_the_distance_is_not_known_where_the_flow_has_no_record_or_has_ended_elsewhere_than_at_rest():
+    steps = [0, 1, 4, 6, 20]  # t = 0.4 is no record of the flow, and t = 2 is behind its end
+    found = against_flow(0.1, steps)
+    assert np.isfinite(found.distance).tolist() == [True, True, False, True, False]
+    assert (found.distance_to_flow, found.distance_time) == (found.distance[3], pytest.approx(0.6))
+    rests = against_flow(0.1, steps, ends=Outcome.CONVERGED)
+    np.testing.assert_allclose(rests.distance_to_flow, apart(0.1, 20, 1.0)[0], rtol=1e-12)
+    assert rests.distance_time == pytest.approx(2.0)
+
+
+def test_the_crossing_is_interpolated_between_the_records_that_know_the_sharpness():
+    steps = [0, 1, 2, 3, 6]
+    crosses = against_flow(0.1, steps, sharpness=np.array([16.0, np.nan, 18.0, 22.0, 15.0]))
+    assert crosses.crossing_time == pytest.approx(0.25)
+    assert against_flow(0.1, steps, sharpness=np.array([21.0, 18.0, 18.0, 22.0, 15.0])).crossing_time == 0
+    for below in (np.full(5, 19.9), None):
+        assert against_flow(0.1, steps, sharpness=below).crossing_time is None
+
+
+# -- a comparison of a network
+
+
+@pytest.fixture(scope="module")
+def least_squares():
+    X = np.random.default_rng(0).standard_normal((12, 2))
+    return flowsim.LinearRegression(X, X @ np.array([1.5, -1.0]))
+
+
+@pytest.fixture(scope="module")
+def network():
+    return flowsim.DeepLinear([np.array([[0.3, 0.1], [-0.1, 0.4]]), np.array([[0.3, -0.2]])])
+
+
+@pytest.fixture(scope="module")
+def comparison(network, least_squares):
+    """The flow beside descents that stay below the edge of stability, cross it, and diverge."""
+    import diffrax
+
+    options = {"steps": 300, "records": 40, "solver": diffrax.Tsit5()}
+    return flowsim.compare(network, least_squares, [0.02, 0.4, 5.0], **options)
 
 
 def weights_at(trajectory, record):
     return np.concatenate([np.ravel(stack[record]) for stack in trajectory.weights.stacks])
 
 
-@pytest.mark.slow
 def test_runs_start_together_and_are_compared_at_equal_times(comparison):
     flow_times = np.asarray(comparison.flow.times)
     for descent in comparison.descents[:2]:
         times = np.asarray(descent.trajectory.times)
         assert descent.distance[0] == 0
-        for record in (5, 30):
+        for record in (5, 20):
             (match,) = np.flatnonzero(flow_times == times[record])
             gap = weights_at(descent.trajectory, record) - weights_at(comparison.flow, match)
             np.testing.assert_allclose(descent.distance[record], np.linalg.norm(gap), rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_a_descent_that_outlasts_the_flow_is_compared_with_its_limit(comparison):
     late = comparison.descents[1]
     assert late.trajectory.time > comparison.flow.time
     gap = weights_at(late.trajectory, -1) - weights_at(comparison.flow, -1)
     np.testing.assert_allclose(late.distance_to_flow, np.linalg.norm(gap), rtol=1e-12)
-    np.testing.assert_allclose(late.distance[-1], late.distance_to_flow, rtol=1e-12)
+    assert late.distance_time == float(late.trajectory.time)
 
 
 def test_a_small_learning_rate_never_meets_two_over_eta_and_a_large_one_crosses_it(comparison):
@@ -38,9 +134,8 @@ def test_a_small_learning_rate_never_meets_two_over_eta_and_a_large_one_crosses_
     assert gentle.crossing_time is None
     assert np.nanmax(gentle.trajectory.sharpness) < 2 / 0.02
     sharpness, times = np.asarray(edge.trajectory.sharpness), np.asarray(edge.trajectory.times)
-    first = np.flatnonzero(sharpness >= 2 / 0.08)[0]
+    first = np.flatnonzero(sharpness >= 2 / 0.4)[0]
     assert times[first - 1] <= edge.crossing_time <= times[first]
-    assert edge.trajectory.final_sharpness == pytest.approx(2 / 0.08, rel=0.01)
 
 
 def test_a_diverging_learning_rate_is_a_row_and_not_an_error(comparison):
@@ -50,41 +145,40 @@ def test_a_diverging_learning_rate_is_a_row_and_not_an_error(comparison):
     assert comparison.flow.converged
 
 
-def test_bounds_and_critical_rate_are_those_of_theorem_2(comparison, problem):
-    assert comparison.bounds == flowsim.theory.minimal_sharpness_bounds(problem, 10)
+def test_bounds_and_critical_rate_are_those_of_theorem_2(comparison, least_squares):
+    assert comparison.bounds == flowsim.theory.minimal_sharpness_bounds(least_squares, 2)
     assert comparison.critical_learning_rate == 2 / comparison.bounds[0]
-    assert comparison.bounds[0] <= comparison.flow.final_sharpness
+    assert comparison.bounds[0] <= comparison.flow.final_sharpness <= comparison.bounds[1]
 
 
 def test_sharpness_along_the_path_ends_at_the_sharpness_of_the_limit(comparison):
     np.testing.assert_allclose(comparison.flow.sharpness[-1], comparison.flow.final_sharpness, rtol=1e-9)
 
 
+def test_records_keep_the_copies_of_the_weights_that_memory_affords(comparison, network):
+    runs = [comparison.flow, *(run.trajectory for run in comparison.descents)]
+    copies = sum(run.weights.stacks[0].shape[0] for run in runs)
+    assert 2 * 40 <= copies <= 2 * 3 * 42  # rates and records, twice
+    assert RecordBudget().of_runs(network, 3) == 250
+    assert RecordBudget(memory=48 * 3 * 100).of_runs(network, 3) == 100  # 6 weights of 8 bytes
+
+
 @pytest.mark.slow
-def test_no_learning_rates_leave_the_flow_alone(mlp, problem):
-    alone = flowsim.compare(mlp, problem, [])
+def test_no_learning_rates_leave_the_flow_alone(network, least_squares):
+    alone = flowsim.compare(network, least_squares, [])
     assert alone.descents == ()
     assert alone.flow.converged
     assert len(alone.flow.times) > 50
 
 
 @pytest.mark.slow
-def test_the_flow_is_drawn_in_full_beside_descents_that_end_at_once(mlp, problem):
-    short = flowsim.compare(mlp, problem, [5.0, 1e30], steps=50)
+def test_the_flow_is_drawn_in_full_beside_descents_that_end_at_once(network, least_squares):
+    short = flowsim.compare(network, least_squares, [50.0, 1e30], steps=50)
     assert [descent.trajectory.outcome for descent in short.descents] == [Outcome.DIVERGED] * 2
     risk = np.asarray(short.flow.excess_risk) / float(short.flow.excess_risk[0])
     assert short.flow.converged
     assert ((risk < 0.9) & (risk > 0.1)).sum() >= 10
     assert len(risk) > 60
-
-
-@pytest.mark.slow
-def test_a_second_comparison_compiles_no_loop_again(mlp, problem, comparison, compiled):
-    other = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.35, key=jax.random.key(1))
-    before = compiled()
-    flowsim.compare(other, problem, [0.03, 0.05, 0.07], steps=4000)
-    # The distance to the flow is one small program for each number of records that is new.
-    assert compiled() - before <= 3
 
 
 @pytest.mark.slow
@@ -98,13 +192,6 @@ def test_a_nonlinear_network_is_compared_without_bounds():
     assert comparison.critical_learning_rate is None
     assert comparison.flow.outcome is Outcome.TIME_LIMIT
     assert np.isfinite(comparison.descents[0].distance).all()
-
-
-def test_the_copies_that_records_keep_are_those_of_the_run(comparison, mlp, problem):
-    copies = sum(run.trajectory.weights.stacks[0].shape[0] for run in comparison.descents)
-    copies += comparison.flow.weights.stacks[0].shape[0]
-    expected = 2 * 3 * RecordBudget().of_runs(mlp, 3)
-    assert copies <= expected <= 3 * copies
 
 
 @pytest.mark.slow
@@ -126,19 +213,271 @@ def test_several_optimizers_are_compared_and_told_apart():
     assert len(set(both.to_dataset()["dynamics"].values.tolist())) == 4
 
 
+# -- a comparison in closed form
+
+
+@pytest.fixture(scope="module")
+def compare():
+    def compare(rates, **options):
+        return flowsim.compare(
+            {"w": jnp.asarray(MINIMUM + AWAY)}, flowsim.Risk(bowl), rates, **{"rtol": 1e-10, "records": 40} | options
+        )
+
+    return compare
+
+
+@pytest.mark.slow
+def test_the_distance_has_its_closed_form_on_a_quadratic_risk(compare):
+    """One descent ends long before the flow, one goes on behind it, and one diverges."""
+    both = compare([0.01, 0.5, 2.5], steps=200, t1=20.0)
+    early, late, lost = both.descents
+    assert both.flow.outcome is Outcome.TIME_LIMIT
+    assert early.distance_time == pytest.approx(2.0, rel=1e-14)
+    np.testing.assert_allclose(early.distance_to_flow, apart(0.01, 200, 2.0)[0], rtol=1e-6)
+    assert (float(late.trajectory.time), late.distance_time) == (100.0, 20.0)
+    np.testing.assert_allclose(late.distance_to_flow, apart(0.5, 40, 20.0)[0], rtol=1e-6)
+    times = np.asarray(late.trajectory.times)
+    np.testing.assert_array_equal(np.isfinite(late.distance), times <= 20)
+    assert lost.trajectory.outcome is Outcome.DIVERGED
+    last = np.flatnonzero(np.isfinite(lost.distance))[-1]
+    assert lost.distance_time == lost.trajectory.times[last]
+    k = round(lost.distance_time / 2.5)
+    np.testing.assert_allclose(lost.distance_to_flow, apart(2.5, k, 2.5 * k)[0], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
-    ("rates", "options", "message"),
+    ("t1", "rate", "steps"),
+    [(0.3, 0.1, 3), (1.1, 0.1, 11), (0.7, 0.1, 7), (1.0, 0.3, 4), (0.05, 0.1, 1), (20, 0.01, 2000), (7, 7, 1)],
+)
+def test_steps_reach_the_time_up_to_rounding(t1, rate, steps):
+    assert steps_until(t1, rate) == steps
+
+
+def test_whole_multiples_of_a_rate_take_as_many_steps():
+    counts = np.unique(np.geomspace(1, 1e9, 300).astype(int)).tolist()
+    for rate in (0.1, 0.07, 0.3, 1e-3, 1 / 3, 2e-5):
+        assert [steps_until(rate * count, rate) for count in counts] == counts
+
+
+@pytest.mark.slow
+def test_descents_make_as_many_steps_as_reach_the_end_of_the_flow(compare):
+    both = compare([0.003, 0.3], t1=0.9)
+    assert [int(run.trajectory.steps) for run in both.descents] == [300, 3]
+    assert [run.distance_time for run in both.descents] == pytest.approx([0.9, 0.9], rel=1e-14)
+    for run, eta in zip(both.descents, (0.003, 0.3), strict=True):
+        np.testing.assert_allclose(run.distance_to_flow, apart(eta, round(0.9 / eta), 0.9)[0], rtol=1e-5)
+    # A time that is no multiple of the rate is passed, and compared before.
+    beyond, once = compare([0.3, 2.0], t1=1.0).descents
+    assert (int(beyond.trajectory.steps), beyond.distance_time) == (4, pytest.approx(0.9))
+    assert (int(once.trajectory.steps), once.distance_time, once.distance_to_flow) == (1, 0.0, 0.0)
+
+
+@pytest.mark.slow
+def test_where_steps_are_given_the_last_one_that_the_flow_reaches_is_recorded(compare):
+    (descent,) = compare([0.01], t1=12.345, steps=4000).descents
+    assert descent.distance_time == pytest.approx(12.34)
+    assert int(descent.trajectory.steps) == 4000
+
+
+@pytest.mark.slow
+def test_other_times_and_rates_compile_nothing(compare, compiled):
+    compare([0.001, 0.1], t1=1.0)
+    before = compiled()
+    compare([0.002, 0.05], t1=1.5)
+    # The distance to the flow is one small program for each number of records that is new.
+    assert compiled() - before <= 2
+
+
+HEAVY = flowsim.HeavyBall(0.1)
+
+
+@pytest.mark.parametrize(
+    ("rates", "options", "error", "message"),
     [
-        ([flowsim.HeavyBall(0.1), flowsim.HeavyBall(0.1)], {}, "learning_rates: found 0.1 twice; expected no repet"),
-        ([flowsim.HeavyBall(0.1), flowsim.HeavyBall(0.1, momentum=0.5)], {}, "found 0.1 of heavy_ball twice, which"),
+        ([0.1], {"t1": "20"}, ValueError, "t1 must be a time above zero, or None for a flow to its limit, got"),
+        ([1e-3], {"t1": 1e9}, ValueError, r"takes 1e\+12 steps to t1 = 1e\+09: .* give a shorter t1, or steps"),
+        ([0.0], {"t1": 1.0}, ValueError, "learning_rate must be a positive finite number"),
+        ([0.1], {"steps": 2.5}, ValueError, "steps must be a whole number, one or more"),
+        ([0.1], {"records": True}, ValueError, "records must be a whole number, two or more, got True"),
+        ([0.1, 0.2, 0.1], {}, ValueError, "learning_rates: found 0.1 twice"),
+        ([HEAVY, flowsim.HeavyBall(0.1, momentum=0.5)], {}, ValueError, "found 0.1 of heavy_ball twice, which"),
+        ([0.1, HEAVY], {"models": ["centre"]}, ValueError, "found 0.1 of gradient_descent and of heavy_ball, whose"),
+        (HEAVY, {}, ValueError, "must be a list of numbers, as"),
+        ([0.1], {"rtol": -1}, ValueError, "expected 0 < rtol < 1"),
+        ([0.1], {"solver": "Tsit5"}, TypeError, r"pass a solver such as diffrax.Tsit5\(\)"),
+        ([0.1], {"recods": 30}, TypeError, r"unexpected keyword argument 'recods': write records$"),
+        ([0.1], {"ts": [0.5]}, TypeError, "unexpected keyword argument 'ts': expected an option of the flow"),
+        ([0.1], {"sharpness": SharpnessAlong(count=4)}, ValueError, "count is 4: expected at most 3"),
+        ([0.1], {"sharpness": SharpnessAlong(rtol=1e-16)}, ValueError, "rtol=1e-16 is out of reach"),
+        ([0.1], {"sharpness": "off"}, TypeError, "sharpness must be True, False or flowsim.SharpnessAlong"),
         (
-            [0.1, flowsim.HeavyBall(0.1)],
-            {"models": ["centre"]},
-            "found 0.1 of gradient_descent and of heavy_ball, whose",
+            [0.1],
+            {"sharpness": SharpnessAlong(count=2), "diagnostics": {"top_eigenvalues": lambda w: w["w"]}},
+            ValueError,
+            "'top_eigenvalues' is recorded by sharpness",
         ),
-        (flowsim.HeavyBall(0.1), {}, "must be a list of numbers, as"),
     ],
 )
-def test_optimizers_that_results_could_not_tell_apart_are_refused(rates, options, message):
+def test_what_cannot_be_compared_is_refused_before_the_descents(compare, rates, options, error, message, monkeypatch):
+    module = sys.modules["flowsim.comparison.compare"]
+    monkeypatch.setattr(module, "descend", lambda *_, **__: pytest.fail("a descent has run"))
+    with pytest.raises(error, match=message):
+        compare(rates, **options)
+
+
+# -- how closely the sharpness is followed
+
+
+@pytest.mark.slow
+def test_the_sharpness_is_measured_at_as_many_records_as_asked_and_unknown_at_the_others(network, least_squares):
+    along = SharpnessAlong(records=12, rtol=1e-6)
+    both = flowsim.compare(network, least_squares, [0.3], steps=200, sharpness=along)
+    for run in (both.flow, both.descents[0].trajectory):
+        values = np.asarray(run.sharpness)
+        known = np.flatnonzero(np.isfinite(values))
+        assert 10 <= len(known) <= 14 < len(values)
+        assert known[-1] == len(values) - 1
+        for place in known[::4]:
+            there = jax.tree.map(lambda leaf, place=place: leaf[place], run.weights)
+            np.testing.assert_allclose(values[place], flowsim.sharpness(there, least_squares), rtol=1e-6)
+    drawn = {line.get_label(): line for line in figures(both.to_dataset())["sharpness"].axes[0].lines}
+    for label in ("GF", r"$\eta = 0.3$"):  # a curve through what is known
+        assert np.isfinite(drawn[label].get_ydata()).all()
+        assert 10 <= len(drawn[label].get_ydata()) <= 14
+
+
+@pytest.mark.slow
+def test_several_eigenvalues_are_those_of_the_matrix(compare):
+    both = compare([0.1], steps=50, sharpness=SharpnessAlong(count=3))
+    for run in (both.flow, both.descents[0].trajectory):
+        found = np.asarray(run.diagnostics["top_eigenvalues"])
+        np.testing.assert_allclose(found, np.tile(CURVATURES, (len(found), 1)), rtol=1e-9)
+    assert {"top_eigenvalues", "sharpness"} <= figures(both.to_dataset()).keys()
+
+
+@pytest.mark.slow
+def test_without_the_sharpness_it_is_known_at_the_ends_alone_and_probes_are_measured(compare):
+    def first(weights):
+        return weights["w"][0]
+
+    last = {"last": lambda weights: weights["w"][2]}
+    both = compare([0.1], t1=2.0, sharpness=False, probes=[first], diagnostics=last)
+    assert both.flow.sharpness is None
+    assert both.descents[0].crossing_time is None
+    data = both.to_dataset()
+    assert "sharpness" not in figures(data)
+    np.testing.assert_allclose(data["final_sharpness"], 1.0, rtol=1e-9)
+    for run, end in [(both.flow, flowed(2.0)[0]), (both.descents[0].trajectory, stepped(0.1, 20)[0])]:
+        np.testing.assert_allclose(run.diagnostics["first"][-1], end[0], rtol=1e-6)
+        np.testing.assert_allclose(run.diagnostics["last"][-1], end[2], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_of_many_weights_the_sharpness_is_measured_at_few_records():
+    X = np.random.default_rng(0).standard_normal((10, 50))
+    network = flowsim.DeepLinear.gaussian(widths=[50, 50, 1], scale=0.3, key=jax.random.key(0))
+    both = flowsim.compare(network, flowsim.LinearRegression(X, X[:, 0]), [1e-4], steps=60, t1=6e-3)
+    (run,) = (descent.trajectory for descent in both.descents)
+    values = np.asarray(run.sharpness)
+    assert (len(values), np.isfinite(values).sum()) == (61, pytest.approx(32, abs=2))
+    np.testing.assert_allclose(values[-1], flowsim.sharpness(run.network, run.problem), rtol=1e-10)
+
+
+def test_places_are_spread_over_records_and_time_and_taken_in_pairs():
+    times = np.concatenate([np.arange(100.0), np.repeat(np.geomspace(110, 1e4, 20), 2) + np.tile([0.0, 1.0], 20)])
+    alone, pairs = spread_over(times, 30, pairs=False), spread_over(times, 30, pairs=True)
+    for places in (alone, pairs):
+        assert (places[0], places[-1]) == (0, len(times) - 1)
+        assert len(places) <= 31
+        assert (times[places] < 100).sum() >= 8
+        assert (times[places] >= 100).sum() >= 8
+    steps = np.diff(times[pairs])
+    assert (np.abs(steps - 1) < 1e-9).sum() >= 13
+    np.testing.assert_array_equal(spread_over(times, 1000, pairs=True), np.arange(len(times)))
+    np.testing.assert_array_equal(spread_over(times, 0, pairs=True), [len(times) - 1])
+    np.testing.assert_array_equal(spread_over(np.zeros(1), 5, pairs=True), [0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"records": -1}, "records is -1: expected a whole number, 0 for the end alone, or None"),
+        ({"count": 0}, "count is 0: expected how many eigenvalues to follow, 1 or more"),
+        ({"rtol": "1e-3"}, "rtol is '1e-3': expected a number between 0 and 1"),
+    ],
+)
+def test_a_sharpness_along_the_way_that_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        flowsim.compare(jnp.array([1.0, 1.0]), flowsim.Risk(lambda w: w @ w), rates, steps=3, **options)
+        SharpnessAlong(**options)
+
+
+# -- in a scenario
+
+SCENARIO = """
+data: {kind: digits, classes: [0, 1], samples: 30, test_samples: 20}
+network: {kind: mlp, depth: 2, width: 3, scale: 0.5, activation: tanh}
+flow: {t1: 0.35}
+descent: {learning_rates: [0.05, 0.1]}
+sharpness: {records: 6, rtol: 1.0e-3, count: 2}
+record: [test_accuracy]
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fair")
+    (folder / "fair.yaml").write_text(SCENARIO)
+    assert cli.main([str(folder / "fair.yaml"), "--out", str(folder / "out")]) == 0
+    return folder / "out" / "fair"
+
+
+@pytest.mark.slow
+def test_descents_go_as_far_as_the_flow_and_have_its_probes(results, capsys):
+    said = json.loads((results / "summary.json").read_text())
+    assert [run["steps"] for run in said["descent"]] == [7, 4]
+    assert [run["distance_time"] for run in said["descent"]] == pytest.approx([0.35, 0.3])
+    for run in (said["flow"], *said["descent"]):
+        assert 0 <= run["probes"]["test_accuracy"] <= 1
+        first, second = run["probes"]["top_eigenvalues"]
+        assert first == pytest.approx(run["sharpness"], rel=1e-9)
+        assert second < first
+    drawn = {path.name for path in (results / "figures").glob("*.png")}
+    assert {"test_accuracy.png", "top_eigenvalues.png", "sharpness.png", "distance.png"} <= drawn
+    assert cli.main(["report", str(results)]) == 0
+    assert "Distance taken at t = 0.3 for η = 0.1" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("count: 2", "count: 1000", "sharpness: count is 1000: expected at most"),
+        ("[test_accuracy]", "[top_eigenvalues]", "sharpness.count: found 2 beside a probe that is called"),
+        ("t1: 0.35", "t1: 1.0e+8", "flow.t1: found 3000000000 steps over all learning rates"),
+    ],
+)
+def test_a_scenario_that_cannot_be_compared_is_refused_in_one_line(tmp_path, capsys, old, new, message):
+    assert old in SCENARIO
+    (tmp_path / "bad.yaml").write_text(SCENARIO.replace(old, new))
+    assert cli.main([str(tmp_path / "bad.yaml"), "--out", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "bad").exists()
+
+
+@pytest.mark.slow
+def test_who_interrupts_a_comparison_has_the_runs_that_had_ended(compare):
+    def interrupt(progress):
+        if str(progress).startswith("gradient flow"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(flowsim.Interrupted, match="2 of the runs had ended") as stopped:
+        compare([0.01, 0.5], steps=20, t1=10.0, progress=interrupt)
+    assert isinstance(stopped.value, KeyboardInterrupt)
+    assert [int(run.steps) for run in stopped.value.finished] == [20, 20]
+
+    def at_once(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        compare([0.01], steps=20, t1=10.0, progress=at_once)
+    assert not isinstance(stopped.value, flowsim.Interrupted)

@@ -1,7 +1,8 @@
+"""Eigenvalues at the ends of the spectrum of the Hessian: Lanczos and dense decompositions, and their certificates."""
+
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import equinox as eqx
@@ -10,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 import flowsim
 from flowsim.curvature import (
@@ -23,11 +23,12 @@ from flowsim.curvature import (
     top_eigenpair,
     top_eigenpairs,
 )
+from flowsim.curvature.eigenpair import default_rtol
 from flowsim.dynamics import stopping_for
 from flowsim.dynamics.limit import limit_outcome
 from flowsim.networks import split
 
-slow = partial(pytest.param, marks=pytest.mark.slow)
+SIZE = 120
 
 
 @eqx.filter_jit
@@ -42,29 +43,33 @@ def plain_hessian(network, problem):
     return np.asarray(_plain_hessian(network, problem))
 
 
-@partial(jax.jit, static_argnames=("dimension",))
-def of_matrix(matrix, start, **options):
-    """Lanczos on a matrix, compiled once for each shape."""
-    return eigenpair_lanczos(lambda vector: matrix @ vector, start, **options)
+@jax.jit
+def _of_matrix(matrix, start, max_restarts):
+    return eigenpair_lanczos(lambda vector: matrix @ vector, start, max_restarts=max_restarts)
 
 
-@pytest.mark.parametrize("depth", [1, 2, slow(7), slow(40)])
-def test_the_one_dimensional_network_of_ones_has_sharpness_2L(depth):
+def of_matrix(matrix, *, start=None, max_restarts=500):
+    """Lanczos on a matrix of 120 rows, for its largest eigenvalue."""
+    start = np.random.default_rng(1).standard_normal(SIZE) if start is None else start
+    return _of_matrix(matrix, start, max_restarts)
+
+
+@jax.jit
+def _of_diagonal(values, start):
+    options = {"largest": 5, "smallest": 1, "dimension": 48}
+    return eigenpairs_lanczos(lambda vector: values * vector, start, **options)
+
+
+def of_diagonal(values, *, scale=1.0):
+    """Lanczos on a diagonal matrix of 120 rows, for its five largest eigenvalues and the smallest, from a block."""
+    return _of_diagonal(values, np.random.default_rng(0).standard_normal((3, SIZE)) / scale)
+
+
+def test_the_one_dimensional_network_of_ones_has_sharpness_2L():
+    depth = 3
     network = flowsim.DeepLinear([np.ones((1, 1))] * depth)
     problem = flowsim.LinearRegression(np.ones((1, 1)), np.ones(1))
     np.testing.assert_allclose(flowsim.sharpness(network, problem), 2 * depth, rtol=1e-14)
-
-
-@pytest.mark.parametrize("dense", [slow(True), False])
-@pytest.mark.slow
-def test_sharpness_equals_numpy_at_init_on_the_path_and_at_the_end(dense, mlp, problem):
-    path = flowsim.integrate(mlp, problem, ts=[0.0, 1.0, 2.0], weights=True).weights
-    for record in range(4):
-        network = jax.tree.map(lambda leaf, record=record: leaf[record], path)
-        expected = np.linalg.eigvalsh(plain_hessian(network, problem))[-1]
-        pair = top_eigenpair(network, problem, dense=dense)
-        assert bool(pair.converged)
-        np.testing.assert_allclose(pair.value, expected, rtol=1e-10)
 
 
 def test_sharpness_of_a_linear_layer_is_twice_the_top_eigenvalue_of_the_covariance(problem):
@@ -72,27 +77,38 @@ def test_sharpness_of_a_linear_layer_is_twice_the_top_eigenvalue_of_the_covarian
     np.testing.assert_allclose(flowsim.sharpness(network, problem), 2 * problem.largest_eigenvalue, rtol=1e-13)
 
 
-@pytest.mark.parametrize("dense", [slow(True), False])
-@pytest.mark.slow
-def test_the_largest_eigenvalue_keeps_its_sign_where_the_smallest_is_larger_in_absolute_value(dense, problem):
-    # At W = (0, …) with two layers the Hessian is [[0, −B], [−Bᵀ, 0]] scaled; adding weight makes it lopsided.
-    network = flowsim.DeepLinear.gaussian(widths=[5, 5, 5, 1], scale=1.5, key=jax.random.key(4))
-    flipped = eqx.tree_at(lambda n: n.stacks[-1], network, replace_fn=lambda last: -last)
-    for candidate in (network, flipped):
-        values = np.linalg.eigvalsh(plain_hessian(candidate, problem))
-        pair = top_eigenpair(candidate, problem, dense=dense)
-        np.testing.assert_allclose(pair.value, values[-1], rtol=1e-10)
+@pytest.mark.parametrize("dense", [True, False])
+def test_eigenpairs_of_an_indefinite_hessian_are_those_of_numpy(dense, problem):
+    rng = np.random.default_rng(3)
+    network = flowsim.DeepLinear([0.6 * rng.standard_normal(shape) for shape in ((2, 5), (2, 2), (1, 2))])
+    hessian = plain_hessian(network, problem)
+    values = np.linalg.eigvalsh(hessian)
+    assert values[0] < 0 < values[-1]
+    pairs = top_eigenpairs(network, problem, count=2, dense=dense)
+    assert bool(pairs.converged.all())
+    np.testing.assert_allclose(pairs.values, values[:-3:-1], rtol=1e-10)
+    assert [leaf.shape for leaf in pairs.vectors.stacks] == [(2, *leaf.shape) for leaf in network.stacks]
+    rows = np.hstack([np.asarray(leaf).reshape(2, -1) for leaf in jax.tree.leaves(pairs.vectors)])
+    np.testing.assert_allclose(rows @ rows.T, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(rows @ hessian, np.asarray(pairs.values)[:, None] * rows, atol=1e-9)
+    if not dense:
+        assert int(pairs.products) == len(values) + 2  # a space of all weights, and two certificates
+        return
+    bounds = spectral_bounds(network, problem)
+    assert bool(bounds.converged)
+    np.testing.assert_allclose([bounds.smallest, bounds.largest], values[[0, -1]], rtol=1e-10)
+    assert max(bounds.smallest_residual, bounds.largest_residual) < 1e-10 * np.abs(values).max()
 
 
 def test_lanczos_finds_the_top_of_a_spectrum_that_power_iteration_gets_wrong():
-    matrix = np.diag([-10.0, -9.0, 1.0, 0.5, *np.linspace(-1, 0, 60)])
-    start = jax.random.normal(jax.random.key(0), (64,))
-    pair = of_matrix(matrix, start)
+    pair = of_matrix(np.diag([-10.0, -9.0, 1.0, 0.5, *np.linspace(-1, 0, SIZE - 4)]))
     np.testing.assert_allclose(pair.value, 1.0, rtol=1e-10)
 
 
 @pytest.mark.slow
 def test_lanczos_agrees_with_scipy_beyond_the_dense_size(problem):
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
     network = flowsim.DeepLinear.gaussian(widths=[5] + [30] * 6 + [1], scale=0.2, key=jax.random.key(1))
     weights, rest = split(network)
     product, flat = hessian_operator(lambda moving: problem.objective(eqx.combine(moving, rest)), weights)
@@ -105,163 +121,89 @@ def test_lanczos_agrees_with_scipy_beyond_the_dense_size(problem):
     np.testing.assert_allclose(flowsim.sharpness(network, problem), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("matrix", [np.zeros((300, 300)), -np.eye(300), np.diag([-3.0] * 299 + [-2.0])])
-def test_an_exhausted_krylov_space_is_no_obstacle(matrix):
-    start = jax.random.normal(jax.random.key(0), (300,))
-    pair = of_matrix(matrix, start)
-    assert bool(pair.converged)
-    np.testing.assert_allclose(pair.value, matrix.max(initial=-9, where=matrix != 0) if matrix.any() else 0, atol=1e-12)
+def test_an_exhausted_krylov_space_is_no_obstacle():
+    for diagonal, expected in ((np.zeros(SIZE), 0), (-np.ones(SIZE), -1), ([-3.0] * (SIZE - 1) + [-2], -2)):
+        pair = of_matrix(np.diag(diagonal))
+        assert bool(pair.converged)
+        np.testing.assert_allclose(pair.value, expected, atol=1e-12)
 
 
 def test_a_start_of_zeros_is_no_eigenvector():
     """It would certify an eigenvalue of zero, which is above all of these."""
-    pair = of_matrix(np.diag(-np.arange(1.0, 301.0)), jnp.zeros(300))
+    pair = of_matrix(np.diag(-np.arange(1.0, SIZE + 1)), start=np.zeros(SIZE))
     assert bool(pair.converged)
     np.testing.assert_allclose(pair.value, -1, rtol=1e-12)
 
 
-def test_a_product_may_come_in_another_precision_than_the_start():
-    values = jnp.arange(300, dtype=jnp.float32)
-    pair = jax.jit(lambda start: eigenpair_lanczos(lambda v: values * v.astype(jnp.float32), start, max_restarts=5))(
-        jnp.ones(300)
-    )
-    np.testing.assert_allclose(pair.value, 299, rtol=1e-5)
-
-
-@pytest.mark.parametrize("dimension", [slow(12), 24])
-def test_a_crowded_top_of_the_spectrum_is_resolved(dimension):
+def test_a_crowded_top_of_the_spectrum_is_resolved():
     """Restarts from a single vector stagnate here, at 30 eigenvalues within one hundredth and as many opposite."""
     generator = np.random.default_rng(0)
-    values = np.concatenate([generator.uniform(0.99, 1, 30), -generator.uniform(0.99, 1, 30), np.zeros(240)])
-    vectors, _ = np.linalg.qr(generator.standard_normal((300, 300)))
-    start = jax.random.normal(jax.random.key(0), (300,))
-    pair = of_matrix(vectors @ np.diag(values) @ vectors.T, start, dimension=dimension)
+    values = np.concatenate([generator.uniform(0.99, 1, 30), -generator.uniform(0.99, 1, 30), np.zeros(SIZE - 60)])
+    vectors, _ = np.linalg.qr(generator.standard_normal((SIZE, SIZE)))
+    pair = of_matrix(vectors @ np.diag(values) @ vectors.T)
     assert bool(pair.converged)
     np.testing.assert_allclose(pair.value, values.max(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("size", [1, slow(2), 3, slow(10)])
-@pytest.mark.slow
-def test_spaces_smaller_than_the_krylov_dimension_are_solved_at_once(size):
-    matrix = np.random.default_rng(size).standard_normal((size, size))
-    matrix = matrix + matrix.T
-    pair = of_matrix(matrix, jax.random.normal(jax.random.key(0), (size,)))
-    assert int(pair.products) == size + 1
-    np.testing.assert_allclose(pair.value, np.linalg.eigvalsh(matrix)[-1], rtol=1e-12)
-
-
 def test_the_residual_certifies_the_value():
-    generator = np.random.default_rng(0)
-    matrix = generator.standard_normal((400, 400))
-    matrix = matrix + matrix.T
+    matrix = np.random.default_rng(0).standard_normal((SIZE, SIZE))
+    matrix += matrix.T
     values = np.linalg.eigvalsh(matrix)
-    start = jax.random.normal(jax.random.key(0), (400,))
     for rounds in (1, 2, 50):
-        pair = of_matrix(matrix, start, max_restarts=rounds)
+        pair = of_matrix(matrix, max_restarts=rounds)
+        vector = np.asarray(pair.vector)
         assert np.abs(values - float(pair.value)).min() <= float(pair.residual) + 1e-12
-    assert bool(pair.converged)
+        left = np.linalg.norm(matrix @ vector - float(pair.value) * vector)
+        assert 0.99 * left <= float(pair.residual) <= 1.01 * left + 1e-11
+        assert bool(pair.converged) == (rounds == 50)
     np.testing.assert_allclose(pair.value, values[-1], rtol=1e-12)
 
 
-def test_a_sharpness_that_is_not_certified_is_not_returned(mlp, problem):
-    broken = eqx.tree_at(lambda n: n.stacks[-1], mlp, replace_fn=lambda last: last * jnp.nan)
+def test_what_is_not_certified_is_refused_and_inside_jit_nan():
+    bowl, broken = flowsim.Risk(lambda w: jnp.sum(w**4)), np.array([1.0, np.nan, 1.0])
     with pytest.raises(RuntimeError, match="not certified"):
-        flowsim.sharpness(broken, problem)
+        flowsim.sharpness(broken, bowl)
+    assert np.isnan(jax.jit(lambda network: flowsim.sharpness(network, bowl))(np.array([1.0, np.inf, 1.0])))
 
 
-def test_single_precision_is_certified_to_its_own_accuracy(mlp, problem):
-    single = flowsim.networks.cast(mlp, jnp.float32)
-    assert abs(flowsim.sharpness(single, problem) / flowsim.sharpness(mlp, problem) - 1) < 1e-4
-
-
-@pytest.mark.slow
-def test_sharpness_works_under_jit_and_vmap(problem):
-    keys = jax.random.split(jax.random.key(5), 3)
-
-    def one(key):
-        return flowsim.sharpness(flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.5, key=key), problem)
-
-    np.testing.assert_allclose(jax.jit(jax.vmap(one))(keys), [one(key) for key in keys], rtol=1e-12)
+def test_the_default_tolerance_is_two_thirds_of_the_digits():
+    assert [default_rtol(np.dtype(name)) for name in ("float32", "float64")] == pytest.approx(
+        [2.42e-5, 3.67e-11], rel=1e-3
+    )
 
 
 @pytest.fixture(scope="module")
-def indefinite(problem):
-    """A network whose Hessian has both signs, and its eigenvalues in increasing order."""
-    network = flowsim.DeepLinear.gaussian(widths=[5, 9, 9, 9, 1], scale=0.5, key=jax.random.key(4))
-    return network, np.linalg.eigvalsh(plain_hessian(network, problem))
-
-
-@partial(jax.jit, static_argnames=("largest", "smallest", "dimension", "rtol"))
-def of_diagonal(values, start, **options):
-    """Lanczos on a diagonal matrix, compiled once for each shape."""
-    return eigenpairs_lanczos(lambda vector: values * vector, start, **options)
-
-
-def normal(block, size, dtype=float):
-    return jax.random.normal(jax.random.key(0), (block, size), dtype)
-
-
-@pytest.mark.parametrize("dense", [True, False])
-@pytest.mark.slow
-def test_several_top_eigenpairs_equal_numpy(dense, indefinite, problem):
-    network, values = indefinite
-    pairs = top_eigenpairs(network, problem, count=4, dense=dense)
-    assert bool(pairs.converged.all())
-    np.testing.assert_allclose(pairs.values, values[:-5:-1], rtol=1e-10)
-    assert pairs.vectors.stacks[1].shape == (4, *network.stacks[1].shape)
-    rows = np.hstack([leaf.reshape(4, -1) for leaf in jax.tree.leaves(pairs.vectors)])
-    np.testing.assert_allclose(rows @ rows.T, np.eye(4), atol=1e-12)
-    np.testing.assert_allclose(rows @ plain_hessian(network, problem) @ rows.T, np.diag(pairs.values), atol=1e-9)
-
-
-@pytest.mark.parametrize("dense", [True, False])
-@pytest.mark.slow
-def test_both_ends_of_an_indefinite_spectrum_equal_numpy(dense, indefinite, problem):
-    network, values = indefinite
-    bounds = spectral_bounds(network, problem, dense=dense)
-    assert bool(bounds.converged)
-    assert values[0] < 0 < values[-1]
-    np.testing.assert_allclose([bounds.smallest, bounds.largest], values[[0, -1]], rtol=1e-10)
-    assert max(bounds.smallest_residual, bounds.largest_residual) < 1e-10 * np.abs(values).max()
+def indefinite():
+    """A network whose Hessian has both signs, and more weights than a Krylov space has vectors."""
+    return flowsim.DeepLinear.gaussian(widths=[5, 9, 9, 9, 1], scale=0.5, key=jax.random.key(4))
 
 
 def test_a_network_of_one_weight_has_one_eigenvalue_at_both_ends():
-    problem = flowsim.LinearRegression(np.ones((1, 1)), np.ones(1))
-    bounds = spectral_bounds(flowsim.DeepLinear([np.ones((1, 1))]), problem)
+    bounds = spectral_bounds(np.ones(1), flowsim.Risk(lambda w: jnp.sum(w**2)))
     np.testing.assert_allclose([bounds.smallest, bounds.largest], 2.0)
 
 
 def test_a_block_finds_every_copy_of_a_multiple_eigenvalue():
-    values = np.concatenate([[2.0] * 3, [1.5] * 2, np.linspace(-1, 1, 295)])
-    pairs = of_diagonal(values, normal(3, 300), largest=5, dimension=24)
+    values = np.concatenate([[2.0] * 3, [1.5] * 2, np.linspace(-1, 1, SIZE - 5)])
+    pairs = of_diagonal(values)
     assert bool(pairs.converged.all())
-    np.testing.assert_allclose(pairs.values, [2, 2, 2, 1.5, 1.5], rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_outputs_that_do_not_interact_give_every_eigenvalue_twice():
-    X = np.random.default_rng(0).standard_normal((50, 40))
-    network = flowsim.DeepLinear([np.zeros((2, 40))])
-    problem = flowsim.LinearRegression(X, np.ones((50, 2)))
-    pairs = top_eigenpairs(network, problem, count=4, dense=False)
-    expected = np.repeat(2 * np.linalg.eigvalsh(X.T @ X / 50)[[-1, -2]], 2)
-    np.testing.assert_allclose(pairs.values, expected, rtol=1e-10)
+    np.testing.assert_allclose(pairs.values, [2, 2, 2, 1.5, 1.5, -1], rtol=1e-12)
 
 
 def test_eigenvalues_within_a_millionth_are_told_apart():
     generator = np.random.default_rng(0)
-    values = np.concatenate([1 - 1e-6 * generator.uniform(size=10), generator.uniform(-0.9, 0.9, 290)])
-    pairs = of_diagonal(values, normal(1, 300), dimension=48)
-    assert bool(pairs.converged[0])
-    np.testing.assert_allclose(pairs.values[0], values.max(), rtol=1e-12)
+    values = np.concatenate([1 - 1e-6 * generator.uniform(size=10), generator.uniform(-0.9, 0.9, SIZE - 10)])
+    pairs = of_diagonal(values)
+    assert bool(pairs.converged.all())
+    np.testing.assert_allclose(pairs.values[:5], -np.sort(-values)[:5], rtol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-160, 1e160, 1e200])
 def test_no_scale_of_the_operator_or_of_the_start_is_too_extreme(scale):
-    values = np.linspace(-1, 1, 300) ** 3
-    pairs = of_diagonal(scale * values, normal(1, 300) / scale, largest=1, smallest=1, dimension=24)
+    values = np.linspace(-1, 1, SIZE) ** 3
+    pairs = of_diagonal(scale * values, scale=scale)
     assert bool(pairs.converged.all())
-    np.testing.assert_allclose(pairs.values / scale, [1, -1], rtol=1e-12)
+    np.testing.assert_allclose(pairs.values / scale, [*values[:-6:-1], -1], rtol=1e-12)
     assert (pairs.residuals < 1e-10 * scale).all()
 
 
@@ -316,8 +258,7 @@ def test_a_look_at_second_derivatives_keeps_one_space_after_the_other():
 
 @pytest.mark.slow
 def test_lanczos_under_vmap_and_jit_is_lanczos_one_by_one(problem, indefinite):
-    network, _ = indefinite
-    lanes = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf, -leaf]), network)
+    lanes = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf, -leaf]), indefinite)
 
     def ends(one):
         bounds = spectral_bounds(one, problem, dense=False)
@@ -325,31 +266,25 @@ def test_lanczos_under_vmap_and_jit_is_lanczos_one_by_one(problem, indefinite):
 
     batch = jax.jit(jax.vmap(ends))(lanes)
     for lane in range(3):
-        alone = ends(jax.tree.map(lambda leaf, lane=lane: leaf[lane], lanes))
+        one = jax.tree.map(lambda leaf, lane=lane: leaf[lane], lanes)
+        alone, values = ends(one), np.linalg.eigvalsh(plain_hessian(one, problem))
+        np.testing.assert_allclose(alone, values[[0, -1]], rtol=1e-10)
         np.testing.assert_allclose([end[lane] for end in batch], alone, rtol=1e-11)
 
 
-@pytest.mark.parametrize("dense", [slow(True), False])
+@pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.slow
 def test_no_batch_of_matrices_reaches_lapack(dense, problem, indefinite):
-    lanes = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), indefinite[0])
+    lanes = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), indefinite)
     batched = jax.jit(jax.vmap(lambda one: top_eigenpair(one, problem, dense=dense).value)).lower(lanes).as_text()
     calls = [line for line in batched.splitlines() if "syevd" in line]
     assert calls
     assert not any("tensor<3x" in line for line in calls)
 
 
-def test_inside_jit_a_sharpness_that_is_not_certified_is_nan(mlp, problem):
-    broken = eqx.tree_at(lambda n: n.stacks[-1], mlp, replace_fn=lambda last: last * jnp.inf)
-    assert np.isnan(jax.jit(lambda network: flowsim.sharpness(network, problem))(broken))
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [10, 300])
-def test_single_precision_claims_no_more_than_it_knows(depth, problem):
-    network = flowsim.DeepLinear.residual(
-        width=5, depth=depth, scale=0.5, projection=np.ones(5), key=jax.random.key(depth)
-    )
+def test_single_precision_claims_no_more_than_it_knows(problem):
+    network = flowsim.DeepLinear.residual(width=5, depth=40, scale=0.5, projection=np.ones(5), key=jax.random.key(10))
     truth = top_eigenpairs(network, problem, count=3, dense=False).values
     found = top_eigenpairs(flowsim.networks.cast(network, jnp.float32), problem, count=3, dense=False)
     assert bool(found.converged.all())
@@ -358,9 +293,9 @@ def test_single_precision_claims_no_more_than_it_knows(depth, problem):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "asked", "rtol"), [(np.float32, None, 1e-4), slow(np.float64, None, 1e-10), (np.float64, 1e-6, 1e-8)]
+    ("dtype", "asked", "rtol", "gap"),
+    [(np.float32, None, 1e-4, 0.1), (np.float64, None, 1e-10, 3e-3), (np.float64, 1e-6, 1e-8, 3e-3)],
 )
-@pytest.mark.parametrize("gap", [3e-3, 0.1])
 @pytest.mark.slow
 def test_a_warm_start_sees_the_eigenvalue_that_has_overtaken(dtype, asked, rtol, gap):
     """On the path, the top eigenvector changes from the first axis to the second between the records 3 and 4.
@@ -389,22 +324,14 @@ class Quartic(flowsim.Problem):
     ("options", "message"),
     [
         ({"dimension": 2}, "dimension=2 is too small"),
-        ({"start": np.ones(3)}, r"expected \(230,\)"),
-        ({"start": np.zeros(230)}, "zero or not finite"),
-        ({"start": np.full(230, np.nan)}, "zero or not finite"),
+        ({"start": np.ones(4)}, r"expected \(3,\)"),
+        ({"start": np.zeros(3)}, "zero or not finite"),
         ({"rtol": 1e-17}, "rtol=1e-17 is out of reach in float64"),
-        ({"rtol": 1e-17, "dense": True}, "rtol=1e-17 is out of reach in float64"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options, message, mlp, problem):
-    assert sum(stack.size for stack in mlp.stacks) == 230
+def test_options_that_cannot_be_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        top_eigenpair(mlp, problem, **{"dense": False, **options})
-
-
-def test_more_eigenpairs_than_weights_are_refused(problem):
-    with pytest.raises(ValueError, match="6 largest and 0 smallest eigenvalues of 5"):
-        top_eigenpairs(flowsim.DeepLinear([np.ones((1, 5))]), problem, count=6)
+        top_eigenpair(np.ones(3), flowsim.Risk(lambda w: jnp.sum(w**2)), dense=False, **options)
 
 
 @pytest.mark.slow
@@ -416,9 +343,11 @@ def test_weights_on_two_devices_stay_there_and_have_the_same_eigenpairs():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_weights_of_half_precision_and_none_at_all_are_refused():
+def test_weights_that_are_too_few_or_of_half_precision_are_refused():
     bowl = flowsim.Risk(lambda w: jnp.sum(w**2))
-    with pytest.raises(ValueError, match="not found in float16: cast the weights to float32"):
+    with pytest.raises(ValueError, match="4 largest and 0 smallest eigenvalues of 3"):
+        top_eigenpairs(np.ones(3), bowl, count=4)
+    with pytest.raises(ValueError, match="float16: cast the weights to float32"):
         flowsim.sharpness(jnp.ones(3, jnp.float16), bowl)
     with pytest.raises(ValueError, match="holds no weights"):
         flowsim.integrate(jnp.zeros(0), bowl)

@@ -38,7 +38,7 @@ def test_a_formula_keeps_its_sign_and_its_power(html):
     assert "−</mo><msup><mi>η</mi><mn>2</mn></msup></math>" in html(r"$-\eta^2$")
 
 
-def test_a_formula_between_two_dollars_stands_on_a_line_of_its_own(html):
+def test_a_formula_between_two_dollars_is_on_a_line_of_its_own(html):
     assert '<math display="block">' in html("so\n\n$$R = 0.$$\n\nand")
 
 
@@ -137,3 +137,23 @@ def test_a_picture_of_no_file_is_refused(gallery, tmp_path, monkeypatch):
     monkeypatch.setattr(gallery, "ROOT", tmp_path)
     with pytest.raises(ValueError, match=r"mine\.png: of no scenario"):
         gallery._pictures([])
+
+
+@pytest.mark.parametrize(
+    ("shown", "found"),
+    [
+        (r"a step of $\eta$", r"\eta"),
+        ("it costs 3 $ a day", "3 $ a"),
+        (r"<math><mi>\badly</mi></math>", r"\badly"),
+        ("<math><merror><mtext>?</mtext></merror></math>", "an error in MathML"),
+        (
+            "<p><code>$HOME</code></p><pre><code>r'$\\eta$'</code></pre><script>$(a)</script><math><mi>η</mi></math>",
+            None,
+        ),
+    ],
+)
+def test_a_site_with_a_formula_that_was_not_set_is_found_out(shown, found, tmp_path):
+    (tmp_path / "page.html").write_text(f"<html><title>$</title><body>{shown}</body></html>")
+    wrong = script("check_site").unset(tmp_path)
+    assert len(wrong) == (found is not None)
+    assert all(found in one for one in wrong)

@@ -36,13 +36,13 @@ def followed(name="η = 0.1", *, rate=RATE, over=1.0, amplitude=0.02, glides=Fal
 BELOW = followed("η = 0.01", rate=0.01, over=0.6, glides=True)
 
 
-@pytest.mark.parametrize("factor", [-1.0, -0.9, -0.5, 0.5, 0.99])
-def test_a_quadratic_mode_is_of_period_two_where_its_factor_is_minus_one(factor):
+def test_a_quadratic_mode_is_of_period_two_where_its_factor_is_minus_one():
     """w_k = f^k: |2 − f − 1/f|/2 over |f − 1| is |1 − f|/(2|f|), one at f = −1 alone of all f < 1/3."""
-    weights = factor ** np.arange(3.0)
-    amplitude = abs(2 * weights[1] - weights[0] - weights[2]) / 4
-    one = dataclasses.replace(BELOW, amplitude=np.array([amplitude]), step=np.abs(np.diff(weights))[1:])
-    np.testing.assert_allclose(one.period_two, abs(1 - factor) / (2 * abs(factor)), rtol=1e-12)
+    for factor in (-1.0, -0.9, 0.5):
+        weights = factor ** np.arange(3.0)
+        amplitude = abs(2 * weights[1] - weights[0] - weights[2]) / 4
+        one = dataclasses.replace(BELOW, amplitude=np.array([amplitude]), step=np.abs(np.diff(weights))[1:])
+        np.testing.assert_allclose(one.period_two, abs(1 - factor) / (2 * abs(factor)), rtol=1e-12)
 
 
 def trajectories():

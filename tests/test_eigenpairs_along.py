@@ -10,8 +10,9 @@ import flowsim
 from flowsim.curvature import eigenpairs_along, eigenvalues_along
 from flowsim.curvature.trajectory import branches_of
 
-SIZE, RECORDS = 300, 24
+SIZE, RECORDS = 40, 24
 TURN = np.linalg.qr(np.random.default_rng(0).standard_normal((SIZE, SIZE)))[0]
+TIMES = np.linspace(0, 1, RECORDS)
 
 
 class Turned(eqx.Module):
@@ -38,28 +39,7 @@ def path_of(eigenvalues, dtype=float):
     return Turned(jnp.asarray(np.sqrt(eigenvalues) @ TURN, dtype)), Quartic(jnp.asarray(TURN))
 
 
-TIMES = np.linspace(0, 1, RECORDS)
-WITH_THE_CROSSING = np.linspace(0, 1, RECORDS + 1)
-
-
-@pytest.mark.parametrize(
-    ("times", "dtype", "atol"), [(TIMES, float, 1e-9), (TIMES, np.float32, 1e-4), (WITH_THE_CROSSING, float, 1e-9)]
-)
-@pytest.mark.slow
-def test_curves_go_straight_through_crossings(times, dtype, atol):
-    """Also where a record lies on the crossing itself, and its eigenvectors are any basis of a plane.
-
-    A residual of rtol leaves a value the error rtol of 2: 8e-11, and 4e-5 in single precision.
-    """
-    expected = crossing(times)
-    found = eigenpairs_along(*path_of(expected, dtype), np.arange(len(times)), count=3)
-    assert found.converged.all()
-    np.testing.assert_allclose(found.curves(), expected[:, :3].T, atol=atol)
-    np.testing.assert_allclose(found.values, -np.sort(-expected[:, :3], axis=1), atol=atol)
-
-
-@pytest.mark.slow
-def test_an_eigenvalue_that_comes_from_below_begins_a_branch_and_one_that_goes_leaves_a_gap():
+def test_curves_go_straight_through_crossings_begin_where_they_come_from_below_and_have_gaps():
     """Of the two largest, 1.45 is none for 0.45 < t < 0.55, 2 − t none after that, and 1 + t none before."""
     found = eigenpairs_along(*path_of(crossing(TIMES)), np.arange(RECORDS), count=2)
     early, late = TIMES < 0.45, TIMES > 0.55
@@ -69,38 +49,33 @@ def test_an_eigenvalue_that_comes_from_below_begins_a_branch_and_one_that_goes_l
         np.where(early, np.nan, 1 + TIMES),
         np.where(late, 1.45, np.nan),
     ]
+    assert found.converged.all()
     np.testing.assert_allclose(found.curves(), expected, atol=1e-9)
+    np.testing.assert_allclose(found.values, -np.sort(-crossing(TIMES)[:, :3], axis=1)[:, :2], atol=1e-9)
+    for place, rows in enumerate(found.vectors.weights):
+        hessian = TURN.T @ np.diag(crossing(TIMES)[place]) @ TURN
+        np.testing.assert_allclose(rows @ rows.T, np.eye(2), atol=1e-12)
+        left = np.linalg.norm(rows @ hessian - found.values[place][:, None] * rows, axis=1)
+        assert (left <= found.residuals[place] + 1e-14).all()
 
 
+@pytest.mark.parametrize(("dtype", "atol"), [(float, 1e-9), (np.float32, 1e-4)])
 @pytest.mark.slow
-def test_the_vectors_are_orthonormal_eigenvectors_and_the_values_those_of_eigenvalues_along():
-    path, problem = path_of(crossing(TIMES))
-    places = np.array([0, 5, 17, 23])
-    found = eigenpairs_along(path, problem, places, count=3)
-    np.testing.assert_array_equal(found.values, eigenvalues_along(path, problem, places, count=3))
-    for number, place in enumerate(places):
-        hessian, rows = TURN.T @ np.diag(crossing(TIMES)[place]) @ TURN, found.vectors.weights[number]
-        np.testing.assert_allclose(rows @ rows.T, np.eye(3), atol=1e-12)
-        left = np.linalg.norm(rows @ hessian - found.values[number][:, None] * rows, axis=1)
-        assert (left <= found.residuals[number] + 1e-14).all()
+def test_curves_go_straight_through_a_record_at_the_crossing_and_from_block_to_block(dtype, atol):
+    """At the crossing the eigenvectors are any basis of a plane.
 
-
-@pytest.mark.slow
-def test_more_records_than_a_block_have_their_pairs_in_order():
-    times = np.linspace(0, 1, 70)
-    found = eigenpairs_along(*path_of(crossing(times)), np.arange(70), count=3)
-    np.testing.assert_allclose(found.curves(), crossing(times)[:, :3].T, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_one_place_has_one_eigenvalue_for_each_branch():
-    found = eigenpairs_along(*path_of(crossing(TIMES)), np.array([3]), count=2)
-    np.testing.assert_allclose(found.curves(), [[2 - TIMES[3]], [1.45]], atol=1e-9)
+    A residual of rtol leaves a value the error rtol of 2: 8e-11, and 4e-5 in single precision.
+    """
+    times = np.linspace(0, 1, 71)
+    path, problem = path_of(crossing(times), dtype)
+    found = eigenpairs_along(path, problem, np.arange(71), count=3)
+    np.testing.assert_allclose(found.curves(), crossing(times)[:, :3].T, atol=atol)
+    np.testing.assert_array_equal(found.values, eigenvalues_along(path, problem, np.arange(71), count=3))
 
 
 def test_where_weights_are_no_numbers_the_curves_end():
     path, problem = path_of(crossing(TIMES))
-    broken = Turned(path.weights.at[2].set(jnp.nan))
+    broken = Turned(path.weights.at[2].set(np.nan))
     found = eigenpairs_along(broken, problem, np.arange(4), count=2)
     assert found.converged.tolist() == [[True] * 2] * 2 + [[False] * 2] + [[True] * 2]
     np.testing.assert_allclose(found.curves()[:2, :2], [2 - TIMES[:2], [1.45, 1.45]], atol=1e-9)

@@ -54,7 +54,7 @@ def recursion(f, kernel, eta, width):
     return f * (1 - eta * kernel + (eta * f) ** 2 / width), kernel + eta * f**2 / width * (eta * kernel - 4)
 
 
-@pytest.mark.parametrize(("width", "eta"), [(4, 0.25), (4, 0.5), (16, 0.5), (16, 0.75)])
+@pytest.mark.parametrize(("width", "eta"), [(4, 0.25), (4, 0.5)])
 def test_descent_obeys_the_catapult_recursion_bit_for_bit(width, eta):
     # With √n a power of two and numbers of few bits no product is rounded: bits grow threefold, so for three steps.
     layers = 2.0 * np.random.default_rng(width).integers(-1, 2, (2, width))

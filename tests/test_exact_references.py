@@ -3,9 +3,6 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.integrate
-import scipy.optimize
-import scipy.special
 from numpy.testing import assert_allclose
 
 import flowsim
@@ -33,6 +30,8 @@ def scalar_risk(strength, target):
 
 def scalar_limit(start, target):
     """Where the flow ends: wᵢ² = wᵢ(0)² + z with ∏wᵢ² = s², as all wᵢ² grow by the same, −4λ(∏w − s)∏w."""
+    import scipy.optimize
+
     squares = np.square(start)
     smallest = -squares.min()  # there the product is zero, and from there on it rises
     z = scipy.optimize.brentq(
@@ -52,38 +51,31 @@ def test_a_scalar_network_ends_where_all_squares_grew_by_the_same_until_the_prod
     assert_allclose(flow.final_sharpness, 2 * strength * target**2 * np.sum(limit**-2.0), rtol=BY_TOLERANCE)
 
 
-@pytest.mark.parametrize("start", [[0.3, 1.4], [-0.2, -1.5], [1.0, 1.0]])
-@pytest.mark.slow
-def test_the_sharpness_of_two_scalar_layers_follows_from_what_the_flow_conserves(start):
-    # As a deep linear network on one sample x = √λ with label √λ s, which has S = 2λ√(c² + 4s²), c = w₁² − w₂².
-    strength, target = 0.7, 1.3
-    problem = LinearRegression(np.full((1, 1), strength**0.5), [strength**0.5 * target])
-    network = DeepLinear([np.full((1, 1), w) for w in start])
-    flow = flowsim.integrate(network, problem, rtol=RTOL, stopping=AT_THE_LIMIT, ts=[])
-    conserved = start[0] ** 2 - start[1] ** 2
-    assert_allclose(flow.final_sharpness, 2 * strength * np.hypot(conserved, 2 * target), rtol=BY_TOLERANCE)
-
-
-@pytest.mark.parametrize("depth", [2, 3, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_balanced_scalar_layers_follow_their_equation_in_time(depth):
     """u = ∏w obeys u' = 2λL u^{2−2/L}(s − u), which for L = 2 has a closed form."""
     strength, target, start, times = 0.7, 1.3, 0.1, np.array([0.2, 0.5, 1.0, 2.0])
     options = {"rtol": RTOL, "ts": times, "t1": 2.0, "weights": True, "stopping": NEVER}
-    flow = flowsim.integrate(jnp.full(depth, start ** (1 / depth)), scalar_risk(strength, target), **options)
-
-    def field(_, u):
-        return 2 * strength * depth * u ** (2 - 2 / depth) * (target - u)
-
-    expected = scipy.integrate.solve_ivp(field, (0, 2), [start], "DOP853", times, rtol=1e-12, atol=1e-14).y[0]
+    flow = flowsim.integrate(np.full(depth, start ** (1 / depth)), scalar_risk(strength, target), **options)
     if depth == 2:
         grown = np.exp(4 * strength * target * times)
-        closed = target * grown / (grown - 1 + target / start)
-        assert_allclose(expected, closed, rtol=1e-10)  # SciPy's steps, a hundred at 1e-12 each
-        expected = closed
-    assert_allclose(np.prod(flow.weights, axis=1), expected, rtol=BY_TOLERANCE)
+        expected = target * grown / (grown - 1 + target / start)
+    else:
+        from scipy.integrate import solve_ivp
+
+        def field(_, u):
+            return 2 * strength * depth * u ** (2 - 2 / depth) * (target - u)
+
+        expected = solve_ivp(field, (0, 2), [start], "DOP853", times, rtol=1e-12, atol=1e-14).y[0]
+    assert flow.outcome is Outcome.TIME_LIMIT
+    np.testing.assert_array_equal(flow.times, times)
+    products = np.prod(flow.weights, axis=1)
+    assert_allclose(products, expected, rtol=BY_TOLERANCE)
+    assert_allclose(flow.risk, strength * (products - target) ** 2, rtol=1e-12)
+    assert_allclose(flow.excess_risk, flow.risk, rtol=1e-15)
 
 
-ETAS = [0.05, 0.1, 0.2]
+ETAS = [0.05, 0.2]
 
 
 def edge_point(eta):
@@ -147,12 +139,14 @@ def products(first, second):
     return stacked @ stacked.T
 
 
-UNEQUAL = [(4, 3, 5, 0.6), (4, 3, 5, -0.6), (4, 4, 4, 0.0)]
+UNEQUAL = [(4, 3, 5, -0.6), (4, 4, 4, 0.0)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("inputs", "hidden", "outputs", "difference"), UNEQUAL)
 def test_two_whitened_layers_follow_the_matrix_riccati_equation(inputs, hidden, outputs, difference):
+    from scipy.integrate import solve_ivp
+
     target = np.random.default_rng(4).standard_normal((outputs, inputs)) / 2
     layers, times = unequal_layers(inputs, hidden, outputs, difference), np.array([0.1, 0.5, 2.0])
     assert_allclose(layers[1].T @ layers[1] - layers[0] @ layers[0].T, difference * np.eye(hidden), atol=1e-14)
@@ -164,7 +158,7 @@ def test_two_whitened_layers_follow_the_matrix_riccati_equation(inputs, hidden, 
         return -2 * np.concatenate([(second.T @ error).ravel(), (error @ first.T).ravel()])
 
     start = np.concatenate([layer.ravel() for layer in layers])
-    other = scipy.integrate.solve_ivp(field, (0, 2), start, method="DOP853", rtol=1e-12, atol=1e-14, t_eval=times)
+    other = solve_ivp(field, (0, 2), start, method="DOP853", rtol=1e-12, atol=1e-14, t_eval=times)
     network, problem = whitened(layers, target)
     options = {"rtol": RTOL, "ts": times, "t1": 2.0, "stopping": NEVER, "weights": True}
     path = flowsim.integrate(network, problem, **options).weights.weights
@@ -188,9 +182,11 @@ def test_the_limit_of_two_whitened_layers_has_a_sharpness_known_beforehand(diffe
     assert_allclose(flow.final_sharpness, 2 * np.hypot(difference, 2 * largest), rtol=BY_TOLERANCE)
 
 
-@pytest.mark.parametrize("start", [-6.0, 0.0, 3.0])
+@pytest.mark.parametrize("start", [-6.0, 3.0])
 @pytest.mark.slow
 def test_the_weight_of_one_logistic_sample_grows_as_lamberts_function(start):
+    from scipy.special import lambertw
+
     # dw/dt = 1/(1 + eʷ), so w + eʷ = t + w₀ + e^{w₀} = c and w = c − W₀(eᶜ), while eᶜ is a float; e^{−w} is the odds.
     problem = flowsim.EmpiricalRisk(np.ones((1, 1)), [1], Logistic())
     times = np.array([0.5, 5.0, 50.0, 500.0, 1e6])
@@ -198,7 +194,7 @@ def test_the_weight_of_one_logistic_sample_grows_as_lamberts_function(start):
     flow = flowsim.integrate(DeepLinear([np.full((1, 1), start)]), problem, **options)
     weights, known = np.asarray(flow.weights.weights[0]).ravel(), times + start + np.exp(start)
     assert_allclose(weights + np.exp(weights), known, rtol=BY_TOLERANCE)
-    exact = known[:4] - scipy.special.lambertw(np.exp(known[:4])).real
+    exact = known[:4] - lambertw(np.exp(known[:4])).real
     # c − W cancels up to eʷ, which is t: an absolute error of t ε.
     assert_allclose(weights[:4], exact, rtol=BY_TOLERANCE, atol=500 * np.finfo(float).eps)
     # R = ln(1 + e^{−w}), and e^{−w} is 1/t up to (w₀ + e^{w₀} − ln t)/t².

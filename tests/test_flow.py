@@ -9,10 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 from jax.flatten_util import ravel_pytree
-from scipy.integrate import solve_ivp
-from scipy.linalg import expm
 
 import flowsim
 from flowsim import Outcome
@@ -21,7 +18,9 @@ from flowsim.solvers import ProposedSteps
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
-KEY = jax.random.key(0)
+
+def drawn(*widths, scale=0.5, seed=0):
+    return flowsim.DeepLinear.gaussian(widths=list(widths), scale=scale, key=jax.random.key(seed))
 
 
 def flat(network):
@@ -44,6 +43,8 @@ def plain_gradient(weights, projection, covariance, optimum):
 
 def scipy_limit(network, problem, time):
     """The flow at `time` by SciPy's DOP853 at rtol 1e-12, on the plain gradient."""
+    from scipy.integrate import solve_ivp
+
     weights = [np.asarray(weight) for weight in network.weights]
     sizes = np.cumsum([weight.size for weight in weights])[:-1]
     projection = np.ones(1) if network.projection is None else np.asarray(network.projection)
@@ -66,33 +67,16 @@ def drift(start, end):
     return max(np.linalg.norm(a - b) for a, b in zip(balance(start), balance(end), strict=True))
 
 
-@pytest.mark.slow
-def test_one_layer_follows_the_closed_form(problem):
-    """π(t) = w* + exp(−2Σt) (π(0) − w*)."""
-    ts = np.array([0.0, 0.1, 1.0, 3.0])
-    flow = flowsim.integrate(flowsim.DeepLinear([np.ones((1, 5))]), problem, ts=ts, weights=True, rtol=1e-10)
-    covariance, optimum = np.asarray(problem.covariance), np.asarray(problem.optimum)
-    expected = [optimum + expm(-2 * covariance * t) @ (1 - optimum) for t in ts]
-    np.testing.assert_allclose(flow.weights.stacks[0][:4, 0, 0], expected, atol=1e-9)
+def test_a_flow_is_that_of_scipy(mlp, problem, mlp_flow):
+    time = float(mlp_flow.times[np.searchsorted(-np.asarray(mlp_flow.excess_risk), -0.1 * mlp_flow.excess_risk[0])])
+    flow = flowsim.integrate(mlp, problem, t1=time, rtol=1e-10)
+    weights = np.concatenate([np.ravel(weight) for weight in flow.network.weights])
+    np.testing.assert_allclose(weights, scipy_limit(mlp, problem, time), atol=1e-8)
 
 
 @pytest.mark.slow
-def test_two_balanced_scalar_layers_follow_the_logistic_curve():
-    """a = b = √u with u' = 4u(1 − u), so u = 1/(1 + (1/u₀ − 1) e^{−4t})."""
-    problem = flowsim.LinearRegression(np.ones((1, 1)), np.ones(1))
-    start = 0.01
-    network = flowsim.DeepLinear([np.full((1, 1), start**0.5)] * 2)
-    ts = np.linspace(0, 3, 13)
-    flow = flowsim.integrate(network, problem, ts=ts, weights=True, rtol=1e-10)
-    logistic = 1 / (1 + (1 / start - 1) * np.exp(-4 * ts))
-    np.testing.assert_allclose(np.prod(flow.weights.stacks[0][:13], axis=1).ravel(), logistic, atol=1e-8)
-    np.testing.assert_allclose(flow.squared_distance[:13], (1 - logistic) ** 2, atol=1e-8)
-
-
-@pytest.mark.parametrize("name", ["residual", slow("mlp")])
-@pytest.mark.slow
-def test_the_limit_agrees_with_scipy_and_better_with_a_finer_tolerance(name, problem, request):
-    network = request.getfixturevalue(name)
+def test_the_limit_agrees_with_scipy_and_better_with_a_finer_tolerance(residual, problem):
+    network = residual
     fine = flowsim.Stopping(gradient_norm=1e-13)
     runs = [flowsim.integrate(network, problem, rtol=rtol, stopping=fine) for rtol in (1e-4, 1e-6, 1e-8, 1e-10)]
     weights = np.concatenate([np.ravel(weight) for weight in runs[-1].network.weights])
@@ -103,24 +87,19 @@ def test_the_limit_agrees_with_scipy_and_better_with_a_finer_tolerance(name, pro
     assert errors[0] > 10 * errors[1] > 100 * errors[2]
 
 
-@pytest.mark.parametrize("name", ["residual_flow", "mlp_flow"])
-@pytest.mark.slow
-def test_default_settings_reach_the_limit_and_say_so(name, request):
-    flow = request.getfixturevalue(name)
-    assert flow.outcome is Outcome.CONVERGED
-    assert flow.converged is True
-    assert float(flow.gradient_norm[-1]) <= 1e-8
-    assert float(flow.excess_risk[-1]) < 1e-15
-    assert float(flow.time) == float(flow.times[-1])
-
-
-def test_default_records_see_the_plateau_the_fast_phase_and_the_approach(mlp_flow):
+def test_a_flow_reaches_its_limit_and_its_records_see_the_plateau_the_fast_phase_and_the_approach(mlp_flow):
     risk = np.asarray(mlp_flow.excess_risk) / float(mlp_flow.excess_risk[0])
+    assert mlp_flow.outcome is Outcome.CONVERGED
+    assert mlp_flow.converged is True
+    assert float(mlp_flow.gradient_norm[-1]) <= 1e-8
+    assert float(mlp_flow.excess_risk[-1]) < 1e-15
+    assert float(mlp_flow.time) == float(mlp_flow.times[-1])
     assert 50 <= len(risk) <= 128
     assert (np.diff(mlp_flow.times) > 0).all()
     assert (risk > 0.9).sum() >= 3  # the whole of a short plateau: the first steps are far apart
     assert ((risk < 0.9) & (risk > 0.1)).sum() >= 10
     assert (risk < 1e-3).sum() >= 10
+    assert (np.diff(risk) < 0).all()
 
 
 @pytest.mark.slow
@@ -139,16 +118,6 @@ def test_a_wrong_number_of_records_is_refused(options, message, mlp, problem):
 
 
 @pytest.mark.slow
-def test_a_run_of_a_solver_of_diffrax_goes_on_in_a_second_call(mlp, problem, monkeypatch):
-    options = {"solver": diffrax.Tsit5(), "t1": 1.0, "ts": []}
-    whole = flowsim.integrate(mlp, problem, **options)
-    monkeypatch.setattr("flowsim.dynamics.driver.CallLength.first", lambda *_, **__: 2)
-    cut = flowsim.integrate(mlp, problem, **options)
-    assert int(cut.steps) == int(whole.steps) > 4
-    np.testing.assert_array_equal(cut.risk, whole.risk)
-
-
-@pytest.mark.slow
 def test_records_are_thinned_when_there_are_too_many(residual, problem):
     flow = flowsim.integrate(residual, problem, solver=diffrax.Heun())
     assert int(flow.steps) > 1000
@@ -157,29 +126,17 @@ def test_records_are_thinned_when_there_are_too_many(residual, problem):
     assert np.isfinite(flow.risk).all()
 
 
-def test_risk_never_rises_along_the_flow(mlp_flow):
-    assert (np.diff(mlp_flow.excess_risk) < 0).all()
-
-
-@settings(max_examples=5, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([0.2, 0.4, 0.6]))
-def test_balancedness_is_conserved(problem, seed, scale):
-    network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=scale, key=jax.random.key(seed))
-    flow = flowsim.integrate(network, problem)
-    assert drift(network, flow.network) < 1e-4 * max(1.0, np.linalg.norm(flat(network)))
-
-
-def test_the_drift_of_balancedness_follows_rtol(mlp, problem):
+def test_balancedness_is_conserved_to_rtol(mlp, problem):
     drifts = [drift(mlp, flowsim.integrate(mlp, problem, rtol=rtol).network) for rtol in (1e-4, 1e-6, 1e-8, 1e-10)]
+    assert drifts[1] < 1e-4 * np.linalg.norm(flat(mlp))
     slope = np.polyfit(np.log10([1e-4, 1e-6, 1e-8, 1e-10]), np.log10(drifts), 1)[0]
     assert 0.7 < slope < 1.3
 
 
-@pytest.mark.parametrize("solver", [slow(diffrax.Dopri8()), diffrax.Bosh3(), slow(diffrax.Kvaerno5())])
 @pytest.mark.slow
-def test_any_adaptive_diffrax_solver_reaches_the_same_limit(solver, problem):
-    network = flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.5, key=KEY)
-    flow = flowsim.integrate(network, problem, solver=solver)
+def test_any_adaptive_diffrax_solver_reaches_the_same_limit(problem):
+    network = drawn(5, 5, 1)
+    flow = flowsim.integrate(network, problem, solver=diffrax.Kvaerno5())
     assert flow.converged
     np.testing.assert_allclose(flat(flow.network), flat(flowsim.integrate(network, problem).network), atol=1e-5)
 
@@ -214,103 +171,21 @@ def test_time_and_step_limits_end_the_run_and_are_named(mlp, problem):
     assert flowsim.integrate(mlp, problem, t1=0.0).outcome is Outcome.TIME_LIMIT
 
 
-@pytest.mark.slow
-def test_excess_risk_can_end_the_run(mlp, problem):
-    flow = flowsim.integrate(mlp, problem, stopping=flowsim.Stopping(excess_risk=1e-3))
-    assert flow.outcome is Outcome.RISK_REACHED
-    assert flow.outcome.as_asked
-    assert not flow.converged
-    assert float(flow.excess_risk[-1]) <= 1e-3 < float(flow.excess_risk[-2])
-
-
-@pytest.mark.parametrize("run", [flowsim.integrate, lambda *a: flowsim.descend(*a, learning_rate=0.1, steps=9)])
-@pytest.mark.slow
-def test_the_zero_network_is_a_saddle_and_does_not_move(run, problem):
-    network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.0, key=KEY)
-    result = run(network, problem)
-    assert result.outcome is Outcome.STATIONARY
-    assert not result.converged
-    assert result.final_sharpness == 0
-
-
-@pytest.mark.slow
-def test_the_zero_network_does_not_move_on_an_empirical_risk_either():
-    problem = flowsim.EmpiricalRisk(np.ones((20, 3)), np.ones(20))
-    network = flowsim.Perceptron.gaussian(widths=[3, 3, 1], scale=0.0, activation="tanh", key=KEY)
-    assert flowsim.integrate(network, problem, t1=1.0).outcome is Outcome.STATIONARY
-
-
-@pytest.mark.slow
-def test_a_plateau_of_a_nonlinear_network_is_not_taken_for_the_limit():
-    X = np.random.default_rng(0).standard_normal((20, 3))
-    problem = flowsim.EmpiricalRisk(X, np.tanh(X @ [0.5, -0.3, 0.2]))
-    network = flowsim.Perceptron.gaussian(widths=[3, 4, 4, 4, 1], scale=0.01, activation="tanh", key=KEY)
-    flow = flowsim.integrate(network, problem, stopping=flowsim.Stopping(gradient_norm=1e-4))
-    assert flow.gradient_norm[0] < 1e-4
-    assert flow.outcome is Outcome.GRADIENT_REACHED  # the risk falls towards no weights in sight
-    assert flow.outcome.as_asked
-    assert flow.risk[-1] < flow.risk[0] / 50
-
-
 def test_an_unknown_minimum_is_no_criterion():
     problem = flowsim.EmpiricalRisk(np.ones((2, 1)), np.ones(2))
-    network = flowsim.Perceptron.gaussian(widths=[1, 1, 1], scale=1.0, activation="tanh", key=KEY)
+    network = flowsim.Perceptron([np.ones((1, 1))] * 2, activation="tanh")
     with pytest.raises(ValueError, match="minimal_risk"):
         flowsim.integrate(network, problem, stopping=flowsim.Stopping(excess_risk=1e-3))
 
 
 @pytest.mark.slow
 def test_a_plateau_with_a_tiny_gradient_is_not_taken_for_the_limit(problem):
-    network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.01, key=KEY)
+    network = drawn(*[5] * 10, 1, scale=0.01)
     flow = flowsim.integrate(network, problem)
     assert float(flow.gradient_norm[0]) < 1e-8
     assert float(flow.time) > 1e10
     assert flow.converged
     assert float(flow.excess_risk[-1]) < 1e-14
-
-
-@pytest.mark.slow
-def test_a_start_at_the_minimum_has_converged_at_time_zero():
-    problem = flowsim.LinearRegression(np.ones((1, 1)), np.ones(1))
-    flow = flowsim.integrate(flowsim.DeepLinear([np.ones((1, 1))] * 3), problem)
-    assert flow.outcome is Outcome.CONVERGED
-    assert float(flow.time) == 0
-
-
-@pytest.mark.parametrize(("n", "d"), [(4, 9), slow(30, 1)])
-@pytest.mark.slow
-def test_underdetermined_data_and_width_one_converge(n, d):
-    generator = np.random.default_rng(0)
-    problem = flowsim.LinearRegression(generator.standard_normal((n, d)), generator.standard_normal(n))
-    network = flowsim.DeepLinear.gaussian(widths=[d, d, d, 1], scale=0.7, key=KEY)
-    flow = flowsim.integrate(network, problem)
-    assert flow.converged
-    assert float(flow.excess_risk[-1]) < 1e-14
-
-
-@pytest.mark.slow
-def test_several_outputs_converge(problem):
-    generator = np.random.default_rng(0)
-    X = generator.standard_normal((40, 4))
-    Y = X @ np.eye(4) + 0.3 * generator.standard_normal((40, 4))
-    several = flowsim.LinearRegression(X, Y)
-    network = flowsim.DeepLinear.residual(width=4, depth=6, scale=0.3, key=KEY)
-    flow = flowsim.integrate(network, several)
-    assert flow.converged
-    assert float(several.squared_distance(flow.network)) < 1e-14
-
-
-@pytest.mark.slow
-def test_a_nonlinear_network_reaches_a_minimum():
-    generator = np.random.default_rng(0)
-    X = generator.standard_normal((20, 3))
-    problem = flowsim.EmpiricalRisk(X, np.tanh(X @ np.ones(3)))
-    network = flowsim.Perceptron.gaussian(widths=[3, 3, 1], scale=0.8, activation="tanh", key=KEY)
-    flow = flowsim.integrate(network, problem, stopping=flowsim.Stopping(gradient_norm=1e-5))
-    assert flow.converged
-    assert np.isnan(flow.squared_distance).all()
-    hessian = jax.jit(jax.hessian(_risk_of(flow.network, problem)))(flat(flow.network))
-    assert np.linalg.eigvalsh(np.asarray(hessian))[0] > -1e-3
 
 
 class Mixture(eqx.Module):
@@ -341,12 +216,6 @@ def test_a_model_of_the_users_own_flows_and_what_is_fixed_stays():
     assert abs(float(gd.risk[-1]) - float(flow.risk[-1])) < 0.01
 
 
-def _risk_of(network, problem):
-    weights, rest = split(network)
-    unravel = ravel_pytree(weights)[1]
-    return lambda vector: problem(eqx.combine(unravel(vector), rest))
-
-
 @pytest.mark.slow
 def test_jit_and_vmap_give_the_same_runs(problem):
     keys = jax.random.split(jax.random.key(2), 3)
@@ -367,10 +236,9 @@ def test_jit_and_vmap_give_the_same_runs(problem):
 
 
 def test_a_second_run_with_the_same_shapes_does_not_compile(problem, mlp_flow, compiled):
-    other = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.3, key=jax.random.key(9))
-    flowsim.integrate(other, problem)
+    flowsim.integrate(drawn(*[5] * 10, 1, scale=0.3, seed=9), problem)
     before = compiled()
-    another = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.3, key=jax.random.key(9))
+    another = drawn(*[5] * 10, 1, scale=0.3, seed=9)
     flowsim.integrate(another, problem, rtol=1e-7, t1=100.0, stopping=flowsim.Stopping(gradient_norm=1e-9))
     assert compiled() == before
 
@@ -386,15 +254,12 @@ def test_single_precision_converges_at_tolerances_of_its_own(mlp, problem, mlp_f
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rtol": 0.0}, "0 < rtol < 1"),
         ({"rtol": 1e-16}, "finer than float64"),
         ({"atol": -1.0}, "atol"),
         ({"t1": -1.0}, "t1"),
-        ({"max_steps": 0}, "max_steps"),
         ({"max_steps": 1.5}, "max_steps"),
         ({"ts": [1.0, 1.0]}, "increasing"),
         ({"ts": [-1.0]}, "zero or more"),
-        ({"ts": [[1.0]]}, "increasing"),
         (
             {"stepsize_controller": diffrax.PIDController(rtol=1e-6, atol=1e-9), "rtol": 1e-6},
             "give rtol and atol to it",

@@ -1,4 +1,7 @@
-"""The Gauss–Newton matrix against dense algebra."""
+"""The Gauss–Newton matrix, and the curvature that it leaves out, against dense algebra."""
+
+import itertools
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -11,10 +14,24 @@ import flowsim
 from flowsim.curvature import GaussNewton, ResidualCurvature, dense_hessian, gauss_newton
 from flowsim.solvers.field import gradient_field
 
-KEY = jax.random.key(1)
+STEPS = (1e-3, 1.0, 1e6)
 
 
-# Compiled as a whole: operation by operation, compilation takes ten times as long.
+def case(name):
+    """Return a network and a risk, of which some know their Jacobian or GGᵀ, and others do not."""
+    rng = np.random.default_rng(0)
+    X, targets = rng.standard_normal((7, 3)), rng.standard_normal((7, 2))
+
+    def weights(*widths):
+        return [0.7 * rng.standard_normal((out, into)) for into, out in itertools.pairwise(widths)]
+
+    if name == "minimizer of several outputs":
+        network = flowsim.DeepLinear(weights(3, 3, 2))
+        return network, flowsim.LinearRegression(X, X @ (network.weights[1] @ network.weights[0]).T)
+    if name == "residual of fewer samples than features":
+        network = flowsim.DeepLinear([np.eye(3) + w for w in weights(3, 3, 3)], rng.standard_normal(3))
+        return network, flowsim.LinearRegression(X[:2], targets[:2, 0])
+    return flowsim.Perceptron(weights(3, 4, 2), activation="tanh"), flowsim.EmpiricalRisk(X, targets)
 
 
 def dense(operator, weights):
@@ -23,95 +40,70 @@ def dense(operator, weights):
     return jax.vmap(lambda v: ravel_pytree(operator.outer(operator.inner(unravel(v))))[0])(jnp.eye(flat.size))
 
 
-def cases():
-    rng = np.random.default_rng(0)
-    X, targets = rng.standard_normal((7, 3)), rng.standard_normal((7, 2))
-    projection = rng.standard_normal(3)
-    residual = flowsim.DeepLinear.residual(width=3, depth=4, scale=0.5, projection=projection, key=KEY)
-    mlp = flowsim.DeepLinear.gaussian(widths=[3, 4, 4, 4, 1], scale=0.7, key=KEY)
-    several = flowsim.DeepLinear.gaussian(widths=[3, 4, 4, 2], scale=0.7, key=KEY)
-    tanh = flowsim.Perceptron.gaussian(widths=[3, 4, 4, 2], scale=0.7, activation="tanh", key=KEY)
-    yield "residual", residual, flowsim.LinearRegression(X, targets[:, 0])
-    yield "mlp", mlp, flowsim.LinearRegression(X, targets[:, 0])
-    yield "several outputs", several, flowsim.LinearRegression(X, targets)
-    yield "fewer samples than features", mlp, flowsim.LinearRegression(X[:2], targets[:2, 0])
-    yield "nonlinear", tanh, flowsim.EmpiricalRisk(X, targets)
-
-
-CASES = {name: (network, problem) for name, network, problem in cases()}
-
-
+# Compiled as a whole: operation by operation, compilation takes ten times as long.
 @eqx.filter_jit
-def of_stored_rows(network, problem):
-    """Return GᵀG and GGᵀ as they are found."""
+def computed(network, problem, vector, rows, in_full):
+    """Return what the Gauss–Newton matrix is, and does to a vector; `in_full` with rows added, and matrix-free."""
     field, weights = gradient_field(network, problem)
-    operator = gauss_newton(weights, problem, field.network)
-    return dense(operator, weights), operator.gram
-
-
-@eqx.filter_jit
-def jacobian_of_outputs(network, problem):
-    field, weights = gradient_field(network, problem)
-    outputs = problem.curved_outputs(network)
     flat, unravel = ravel_pytree(weights)
-    return jax.jacrev(lambda flat: outputs(field.network(unravel(flat))))(flat)
+    outputs, operator = problem.curved_outputs(network), gauss_newton(weights, problem, field.network)
+    found = {
+        "jacobian": jax.jacrev(lambda flat: outputs(field.network(unravel(flat))))(flat),
+        "stored": (dense(operator, weights), operator.gram),
+        "resolved": jax.lax.map(lambda h: ravel_pytree(operator.resolvent(h)(unravel(vector)))[0], jnp.array(STEPS)),
+        "closed_gram": problem.output_gram(network),
+    }
+    if not in_full:
+        return found
+    free = GaussNewton.matrix_free(lambda w: outputs(field.network(w)), weights, problem.output_gram(network))
+    longer = operator.with_rows(jax.vmap(unravel)(rows))
+    solved = ravel_pytree(longer.resolvent(jnp.asarray(0.7))(unravel(vector)))[0]
+    return found | {"free": (dense(free, weights), free.gram), "longer": (dense(longer, weights), longer.gram, solved)}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_it_is_the_hessian_of_the_linearized_outputs(name):
-    network, problem = CASES[name]
-    jacobian = np.asarray(jacobian_of_outputs(network, problem))
-    matrix, gram = of_stored_rows(network, problem)
-    np.testing.assert_allclose(matrix, jacobian.T @ jacobian, atol=1e-12)
-    np.testing.assert_allclose(gram, jacobian @ jacobian.T, atol=1e-12)
-    assert gram.shape[0] == problem.rank(network)
+@pytest.fixture(
+    scope="module", params=["nonlinear", "minimizer of several outputs", "residual of fewer samples than features"]
+)
+def found(request):
+    """What is computed, as NumPy arrays by name, with what it is computed of."""
+    network, problem = case(request.param)
+    size, rng = ravel_pytree(gradient_field(network, problem)[1])[0].size, np.random.default_rng(5)
+    vector, rows = rng.standard_normal(size), rng.standard_normal((3, size))
+    found = computed(network, problem, vector, rows, request.param == "nonlinear")
+    given = {"network": network, "problem": problem, "vector": vector, "rows": rows}
+    return SimpleNamespace(**given, **jax.tree.map(np.asarray, found))
 
 
-@eqx.filter_jit
-def without_rows(network, problem, known):
-    """Return GᵀG and GGᵀ as they are found without forming the rows of G."""
-    field, weights = gradient_field(network, problem)
-    outputs = problem.curved_outputs(network)
-    gram = problem.output_gram(network) if known else None
-    free = GaussNewton.matrix_free(lambda w: outputs(field.network(w)), weights, gram)
-    return dense(free, weights), free.gram
+def test_it_is_the_hessian_of_the_linearized_outputs(found):
+    for matrix, gram in (found.stored, getattr(found, "free", found.stored)):
+        np.testing.assert_allclose(matrix, found.jacobian.T @ found.jacobian, atol=1e-12)
+        np.testing.assert_allclose(gram, found.jacobian @ found.jacobian.T, atol=1e-12)
+        assert gram.shape[0] == found.problem.rank(found.network)
+    if found.closed_gram is not None:
+        np.testing.assert_allclose(found.closed_gram, found.jacobian @ found.jacobian.T, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_without_forming_the_rows_it_is_the_same(name):
-    network, problem = CASES[name]
-    stored, stored_gram = of_stored_rows(network, problem)
-    free, free_gram = without_rows(network, problem, name != "nonlinear")
-    np.testing.assert_allclose(free_gram, stored_gram, atol=1e-12)
-    np.testing.assert_allclose(free, stored, atol=1e-12)
+def test_the_resolvent_inverts(found):
+    for h, resolved in zip(STEPS, found.resolved, strict=True):
+        expected = np.linalg.solve(np.eye(len(found.vector)) + h * found.stored[0], found.vector)
+        np.testing.assert_allclose(resolved, expected, atol=1e-7)
 
 
-@eqx.filter_jit
-def resolved(network, problem, h):
-    field, weights = gradient_field(network, problem)
-    operator = gauss_newton(weights, problem, field.network)
-    return operator.resolvent(h)(weights), weights
+@pytest.mark.parametrize("found", ["nonlinear"], indirect=True)
+def test_rows_can_be_added(found):
+    after, gram, solved = found.longer
+    np.testing.assert_allclose(after, found.stored[0] + found.rows.T @ found.rows, atol=1e-10)
+    count = min(len(gram), len(after))
+    np.testing.assert_allclose(*(np.linalg.eigvalsh(one)[::-1][:count] for one in (gram, after)), atol=1e-10)
+    expected = np.linalg.solve(np.eye(len(after)) + 0.7 * after, found.vector)
+    np.testing.assert_allclose(solved, expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("h", [1e-3, 1.0, 1e6])
-@pytest.mark.parametrize("name", CASES)
-def test_the_resolvent_inverts(name, h):
-    network, problem = CASES[name]
-    matrix, _ = of_stored_rows(network, problem)
-    found, weights = resolved(network, problem, jnp.array(h))
-    flat = ravel_pytree(weights)[0]
-    expected = np.linalg.solve(np.eye(flat.size) + h * np.asarray(matrix), flat)
-    np.testing.assert_allclose(ravel_pytree(found)[0], expected, atol=1e-7)
-    assert found.depth == network.depth
-
-
-def test_at_a_minimizer_without_noise_it_is_the_hessian():
-    network = CASES["mlp"][0]
-    X = np.random.default_rng(2).standard_normal((9, 3))
-    problem = flowsim.LinearRegression(X, X @ np.asarray(network.regressor()))
-    field, weights = gradient_field(network, problem)
-    hessian = eqx.filter_jit(dense_hessian)(field.objective, weights)
-    np.testing.assert_allclose(of_stored_rows(network, problem)[0], hessian, atol=1e-10)
+@pytest.mark.parametrize("found", ["minimizer of several outputs"], indirect=True)
+def test_at_a_minimizer_without_noise_it_is_the_hessian(found):
+    field, weights = gradient_field(found.network, found.problem)
+    hessian = jax.jit(lambda weights: dense_hessian(field.objective, weights))(weights)
+    np.testing.assert_allclose(found.stored[0], hessian, atol=1e-10)
 
 
 @pytest.mark.slow
@@ -122,7 +114,7 @@ def test_a_loss_of_its_own_weighs_the_outputs_by_its_curvature():
         return jax.nn.logsumexp(logits) - logits[label]
 
     problem = flowsim.EmpiricalRisk(X, labels, cross_entropy)
-    network = flowsim.Perceptron.gaussian(widths=[3, 4, 3], scale=0.7, activation="tanh", key=KEY)
+    network = flowsim.Perceptron.gaussian(widths=[3, 4, 3], scale=0.7, activation="tanh", key=jax.random.key(1))
     field, weights = gradient_field(network, problem)
     flat, unravel = ravel_pytree(weights)
 
@@ -133,45 +125,21 @@ def test_a_loss_of_its_own_weighs_the_outputs_by_its_curvature():
         return jacobian.T @ curvature @ jacobian
 
     expected = sum(of_sample(x, label) for x, label in zip(X, labels, strict=True)) / len(X)
-    np.testing.assert_allclose(of_stored_rows(network, problem)[0], expected, atol=1e-10)
+    matrix = jax.jit(lambda: dense(gauss_newton(weights, problem, field.network), weights))()
+    np.testing.assert_allclose(matrix, expected, atol=1e-10)
     assert flowsim.integrate(network, problem, t1=5.0).method == "StiffnessSwitching"
     assert eqx.filter_jit(problem.rank)(network) == 18
 
 
-@eqx.filter_jit
-def with_rows(network, problem, rows, v):
-    field, weights = gradient_field(network, problem)
-    operator = gauss_newton(weights, problem, field.network)
-    longer = operator.with_rows(rows)
-    applied = longer.resolvent(jnp.asarray(0.7))(ravel_pytree(weights)[1](v))
-    return dense(operator, weights), dense(longer, weights), longer.gram, ravel_pytree(applied)[0]
-
-
-@pytest.mark.parametrize("name", ["mlp", "nonlinear"])
-def test_rows_can_be_added(name):
-    network, problem = CASES[name]
-    flat, unravel = ravel_pytree(gradient_field(network, problem)[1])
-    rng = np.random.default_rng(5)
-    R, v = rng.standard_normal((3, flat.size)), rng.standard_normal(flat.size)
-    before, after, gram, applied = with_rows(network, problem, jax.vmap(unravel)(jnp.asarray(R)), jnp.asarray(v))
-    np.testing.assert_allclose(after, before + R.T @ R, atol=1e-10)
-    eigenvalues = np.linalg.eigvalsh(after)[::-1]
-    np.testing.assert_allclose(np.linalg.eigvalsh(gram)[::-1], eigenvalues[: gram.shape[0]], atol=1e-10)
-    np.testing.assert_allclose(applied, np.linalg.solve(np.eye(flat.size) + 0.7 * after, v), atol=1e-10)
-
-
-@eqx.filter_jit
-def looked(network, problem, known, count):
-    """Return what is known of C = H − GᵀG after `count` more looks, and C itself."""
-    field, weights = gradient_field(network, problem)
-    _, unravel = ravel_pytree(weights)
-    C = dense_hessian(field.objective, weights) - dense(gauss_newton(weights, problem, field.network), weights)
-    known = jax.lax.fori_loop(0, count, lambda _, now: now.update(lambda v: unravel(C @ ravel_pytree(v)[0])), known)
-    return known, C
+@jax.jit
+def looked(known, matrix, count):
+    """Return what is known of a matrix C after `count` more looks."""
+    _, unravel = ravel_pytree(jax.tree.map(lambda rows: rows[0], known.directions))
+    return jax.lax.fori_loop(0, count, lambda _, now: now.update(lambda v: unravel(matrix @ ravel_pytree(v)[0])), known)
 
 
 def as_matrix(rows):
-    return np.asarray(jax.vmap(lambda row: ravel_pytree(row)[0])(rows))
+    return np.hstack([np.asarray(leaf).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(rows)])
 
 
 def projector(rows):
@@ -180,34 +148,25 @@ def projector(rows):
     return basis @ basis.T
 
 
-@pytest.mark.slow
 def test_what_the_matrix_leaves_out_is_found_where_it_curves_most():
-    network, problem = CASES["nonlinear"]
-    weights = gradient_field(network, problem)[1]
-    known, C = looked(network, problem, ResidualCurvature.unknown(weights, 6), 400)
-    values, vectors = np.linalg.eigh(C)
-    top = np.argsort(-np.abs(values))[:6]
-    assert min(values[top]) < -0.01 < 0.01 < max(values[top])
-    upward = np.maximum(values[top], 0)
-    expected = (vectors[:, top] * upward) @ vectors[:, top].T
+    rng = np.random.default_rng(0)
+    start = {"first": rng.uniform(-1, 1, (2, 3)), "last": rng.uniform(-1, 1, 4)}
+    columns = np.linalg.qr(rng.standard_normal((10, 10)))[0]
+    values = np.array([3.0, -2.5, 2.0, 0.4, -0.3, 0.2, 0.1, 0, 0, 0])
+    first = jax.jit(lambda: ResidualCurvature.unknown(start, 3))()
+    known = looked(first, columns * values @ columns.T, 200)
     rows, directions = as_matrix(known.rows), as_matrix(known.directions)
-    np.testing.assert_allclose(rows.T @ rows, expected, atol=1e-6 * np.abs(values).max())
-    np.testing.assert_allclose(projector(directions), vectors[:, top] @ vectors[:, top].T, atol=1e-6)
-    assert float(known.size) == pytest.approx(np.abs(values).max(), rel=1e-6)
-
-
-@pytest.mark.slow
-def test_where_nothing_is_left_out_the_directions_stay_what_they_are():
-    network, problem = CASES["nonlinear"]
-    weights = gradient_field(network, problem)[1]
-    first = ResidualCurvature.unknown(weights, 4)
-    after = eqx.filter_jit(lambda known: known.update(lambda v: jax.tree.map(jnp.zeros_like, v)))(first)
-    assert float(after.size) == 0
-    assert not as_matrix(after.rows).any()
-    kept, given = projector(as_matrix(after.directions)), projector(as_matrix(first.directions))
+    upward = columns[:, :3] * np.maximum(values[:3], 0) @ columns[:, :3].T
+    np.testing.assert_allclose(rows.T @ rows, upward, atol=1e-9)
+    np.testing.assert_allclose(projector(directions), columns[:, :3] @ columns[:, :3].T, atol=1e-9)
+    assert float(known.size) == pytest.approx(3, rel=1e-9)
+    nothing = looked(first, np.zeros((10, 10)), 1)  # the directions stay what they are
+    assert float(nothing.size) == 0
+    assert not as_matrix(nothing.rows).any()
+    kept, given = projector(as_matrix(nothing.directions)), projector(as_matrix(first.directions))
     np.testing.assert_allclose(kept, given, atol=1e-9)
-    few = {"weight": jnp.array([1.0, 2.0])}
-    assert as_matrix(ResidualCurvature.unknown(few, 8).directions).shape == (2, 2)
+    few = jax.jit(lambda: ResidualCurvature.unknown({"weight": np.array([1.0, 2.0])}, 8))()
+    assert as_matrix(few.directions).shape == (2, 2)
 
 
 @pytest.mark.slow

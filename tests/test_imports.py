@@ -13,44 +13,38 @@ HEAVY = ("jax", "equinox", "diffrax", "numpy", "pydantic")
 LATER = ("pandas", "xarray", "matplotlib", "rich", "scipy", "optax", "h5py", "h5netcdf", "platformdirs", "IPython")
 
 
+def printed(code):
+    """Return the words that `code` prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
 def modules_after(code, *, before=""):
     """Return the modules that `code` imports in a new process, in which `before` has run."""
-    code = f"import sys\n{before}\nbefore = set(sys.modules)\n{code}\nprint(*set(sys.modules) - before)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.splitlines()[-1].split())
+    return printed(f"import sys\n{before}\nbefore = set(sys.modules)\n{code}\nprint(*set(sys.modules) - before)")
 
 
-def test_the_package_brings_nothing_that_takes_long():
-    assert modules_after("import flowsim").isdisjoint([*HEAVY, *LATER])
+def test_the_package_lists_its_names_and_imports_nothing_that_takes_long():
+    words = modules_after("import flowsim\nprint(*dir(flowsim))")
+    assert {"integrate", "solvers", "Perceptron"} <= words
+    assert words.isdisjoint([*HEAVY, *LATER])
 
 
-@pytest.fixture(scope="module")
-def run():
-    """What a run imports beyond what Diffrax, and with it JAX, does."""
-    return modules_after("import flowsim; flowsim.integrate, flowsim.EmpiricalRisk", before="import diffrax")
-
-
-@pytest.mark.parametrize("name", [*LATER, "flowsim.sweeps", "flowsim.scenarios", "flowsim.comparison"])
 @pytest.mark.slow
-def test_what_only_results_and_scenarios_need_is_not_imported_by_a_run(run, name):
+def test_what_only_results_and_scenarios_need_is_not_imported_by_a_run():
+    run = modules_after("import flowsim; flowsim.integrate, flowsim.EmpiricalRisk", before="import diffrax")
     assert "flowsim.dynamics.integrate" in run
-    assert name not in run
+    assert run.isdisjoint([*LATER, "flowsim.sweeps", "flowsim.scenarios", "flowsim.comparison"])
 
 
 @pytest.mark.parametrize("room", ["", ".scenarios", ".results"])
 @pytest.mark.slow
 def test_what_a_stub_promises_is_there(room):
-    code = f"from flowsim{room} import *; import flowsim{room} as room; print(*room.__all__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    promised = printed(f"from flowsim{room} import *; import flowsim{room} as room; print(*room.__all__)")
     folder = Path(flowsim.__file__).parent.joinpath(*room.split("."))
     nodes = ast.parse((folder / "__init__.pyi").read_text()).body
-    assert {alias.asname for node in nodes for alias in node.names} == set(done.stdout.split())  # pyright: ignore
-
-
-def test_names_are_listed_before_they_are_imported():
-    code = "import flowsim; print(*dir(flowsim))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"integrate", "solvers", "Perceptron"} <= set(done.stdout.split())
+    assert {alias.asname for node in nodes for alias in node.names} == promised  # pyright: ignore
 
 
 # Those of two rooms, and those of one.
@@ -65,9 +59,8 @@ KINDS = {
 @pytest.mark.slow
 def test_a_registry_knows_its_kinds_whatever_else_is_imported(place):
     module, name = place.split(":")
-    code = f"from flowsim.{module} import {name}; print(*{name}); assert {name}[{sorted(KINDS[place])[0]!r}]"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert KINDS[place] <= set(done.stdout.split())
+    known = printed(f"from flowsim.{module} import {name}; print(*{name}); assert {name}[{sorted(KINDS[place])[0]!r}]")
+    assert KINDS[place] <= known
 
 
 COMMANDS = {
@@ -84,24 +77,24 @@ COMMANDS = {
     "report missing": 2,
     "residul.yaml --set no_value": 2,
 }
-
-
-@pytest.mark.parametrize("words", COMMANDS)
-def test_help_and_errors_of_usage_do_without_jax(words):
-    code = f"""
+USAGE = f"""
+import sys
 from flowsim.cli import main
-try:
-    code = main({words.split()!r})
-except SystemExit as ended:
-    code = ended.code
-assert code == {COMMANDS[words]}
-print()
+for words, expected in {COMMANDS!r}.items():
+    try:
+        code = main(words.split())
+    except SystemExit as ended:
+        code = ended.code
+    heavy = {{"jax", "equinox", "diffrax", "matplotlib", "xarray"}} & set(sys.modules)
+    assert (code, heavy) == (expected, set()), words
 """
-    assert modules_after(code).isdisjoint({"jax", "equinox", "diffrax", "matplotlib", "xarray"})
 
 
-def test_without_pytorch_its_room_is_there_and_says_what_to_install():
-    code = "import sys; sys.modules['torch'] = None; import flowsim; flowsim.torch.network(None, None)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    said = "ImportError: flowsim.torch needs PyTorch, which is not there: pip install 'flowsim[torch]'"
-    assert done.stderr.splitlines()[-1] == said
+def test_help_and_errors_of_usage_do_without_jax():
+    printed(USAGE)
+
+
+def test_without_pytorch_its_room_is_there_and_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r"flowsim\.torch needs PyTorch, which is not there: pip install 'flowsim\["):
+        flowsim.torch.network(None, None)

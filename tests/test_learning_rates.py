@@ -1,12 +1,10 @@
 """Learning rates that change in time: in descents against recursions, in models against closed forms, and verdicts."""
 
 import math
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import flowsim
@@ -52,9 +50,14 @@ def recursion(rate, steps, beta=0.0):
     return np.array(weights), np.array(times)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("both", "step_decay") else pytest.mark.slow) for name in RATES]
-)
+def test_a_learning_rate_is_its_formula_in_time():
+    times = np.array([0.0, 1.3, 2.9, 3.1, 4.2, 6.6, 13.0])
+    found = jax.jit(lambda: {name: [jnp.asarray(rate(t)) for t in times] for name, (rate, _) in RATES.items()})()
+    for name, (_, formula) in RATES.items():
+        np.testing.assert_allclose(found[name], [formula(t) for t in times], rtol=1e-13, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["both", pytest.param("function", marks=pytest.mark.slow)])
 def test_a_descent_takes_the_rate_of_the_time_at_which_each_step_begins(name):
     changing, rate = RATES[name]
     run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=changing, steps=60, weights=True, stopping=NEVER)
@@ -68,24 +71,13 @@ def test_a_descent_takes_the_rate_of_the_time_at_which_each_step_begins(name):
     assert len(until) == 42
 
 
-def test_momentum_and_preconditioners_take_it_too():
+def test_momentum_takes_the_rate_of_the_time_too():
     optimizer = flowsim.HeavyBall(BOTH, momentum=0.5)
     run = flowsim.descend(jnp.asarray(START), BOWL, optimizer=optimizer, steps=40, weights=True, stopping=NEVER)
     weights, times = recursion(RATES["both"][1], 40, beta=0.5)
     np.testing.assert_allclose(run.weights, weights, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(run.times, times, rtol=1e-14)
     np.testing.assert_allclose(run.diagnostics["moving_edge"] * run.diagnostics["scheduled_rate"], 3, rtol=1e-12)
-
-    adam = flowsim.Adam(StepDecay(0.1, times=(1.0,), decay=0.25))
-    run = flowsim.descend(jnp.asarray(START), BOWL, optimizer=adam, steps=30, weights=True, stopping=NEVER)
-    rates = np.asarray(run.diagnostics["scheduled_rate"])
-    assert {round(rate, 12) for rate in rates} == {0.1, 0.025}
-    rule = optax.scale_by_adam()
-    w, memory = jnp.asarray(START), rule.init(jnp.asarray(START))
-    for rate in rates[:-1]:
-        update, memory = rule.update(jnp.asarray(CURVATURES) * w, memory)
-        w = w - rate * update
-    np.testing.assert_allclose(run.network, w, rtol=1e-12)
 
 
 def test_a_warm_up_is_linear_in_the_number_of_steps():
@@ -114,24 +106,6 @@ def test_the_largest_rate_from_a_time_on_is_known():
 
 
 @pytest.mark.slow
-def test_it_works_under_transformations_and_in_single_precision():
-    def end(rate):
-        changing = WarmUp(rate, time=2.0)
-        return flowsim.descend(jnp.asarray(START), BOWL, learning_rate=changing, steps=20, stopping=NEVER).network
-
-    alone = np.stack([end(rate) for rate in (0.1, 0.3)])
-    np.testing.assert_allclose(jax.jit(jax.vmap(end))(jnp.array([0.1, 0.3])), alone, rtol=1e-12)
-    _, slope = jax.jvp(end, (0.2,), (1.0,))
-    np.testing.assert_allclose(slope, (end(0.2 + 1e-6) - end(0.2 - 1e-6)) / 2e-6, rtol=1e-6)
-    single = jnp.asarray(START, jnp.float32)
-    options = {"steps": 20, "stopping": NEVER}
-    for rate in (BOTH, lambda t: 0.3 / (1 + t)):
-        run = flowsim.descend(single, BOWL, learning_rate=rate, **options)
-        assert run.network.dtype == run.times.dtype == run.diagnostics["moving_edge"].dtype == jnp.float32
-        wide = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=rate, **options)
-        np.testing.assert_allclose(run.network, wide.network, rtol=1e-5)
-
-
 def test_a_run_with_a_schedule_goes_on_from_its_checkpoint(tmp_path):
     options = {"learning_rate": BOTH, "steps": 500, "stopping": NEVER}
     whole = flowsim.descend(jnp.asarray(START), BOWL, **options)
@@ -149,16 +123,13 @@ def test_a_run_with_a_schedule_goes_on_from_its_checkpoint(tmp_path):
         (lambda: WarmUp(0.1, time=0.0), "time must be a finite number above 0, got 0.0"),
         (lambda: WarmUp(0.1, time=1.0, start=0.0), "start must be a number from 1e-06 to 1, got 0.0"),
         (lambda: WarmUp(0.1, time=1.0, linear_in="epochs"), "linear_in must be steps or time, got 'epochs'"),
-        (lambda: CosineDecay(0.1, time=math.nan), "time must be a finite number above 0"),
         (lambda: CosineDecay(0.1, time=1.0, final=1.5), "final must be a number from 1e-06 to 1, got 1.5"),
-        (lambda: StepDecay(0.1, times=()), "increasing times above zero"),
         (lambda: StepDecay(0.1, times=(2.0, 1.0)), "increasing times above zero"),
         (lambda: StepDecay(0.1, times=(1.0,), decay=0), "decay must be a number from 1e-06 to 1, got 0"),
         (lambda: WarmUp(-0.1, time=1.0), "learning_rate must be a positive finite number"),
         (lambda: lambda t: t, "learning_rate must be a positive finite number of float64, .* got 0.0"),
         (lambda: lambda t: 0.1 * min(1.0, t), "function of time that cannot be used"),
         (lambda: lambda t: jnp.ones(2) * t, "array of the shape"),
-        (lambda: lambda: 0.1, "function of time that cannot be used"),
     ],
 )
 def test_what_is_no_learning_rate_is_refused(make, message):
@@ -166,11 +137,18 @@ def test_what_is_no_learning_rate_is_refused(make, message):
         flowsim.descend(jnp.asarray(START), BOWL, learning_rate=make(), steps=1)
 
 
-def test_a_function_that_stops_to_be_a_learning_rate_ends_a_run():
-    for rate in (lambda t: 0.1 * jnp.sqrt(0.5 - t), lambda t: jnp.where(t < 0.5, 0.1, -0.1)):
-        run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=rate, steps=200, stopping=NEVER)
-        assert run.outcome is Outcome.SOLVER_FAILED
-        assert int(run.steps) < 20
+@pytest.mark.parametrize(
+    "rate",
+    [
+        lambda t: jnp.where(t < 0.5, 0.1, -0.1),
+        pytest.param(lambda t: 0.1 * jnp.sqrt(0.5 - t), marks=pytest.mark.slow),
+    ],
+    ids=["negative", "not a number"],
+)
+def test_a_function_that_stops_to_be_a_learning_rate_ends_a_run(rate):
+    run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=rate, steps=200, stopping=NEVER)
+    assert run.outcome is Outcome.SOLVER_FAILED
+    assert int(run.steps) < 20
 
 
 @pytest.mark.slow
@@ -214,8 +192,8 @@ def held(rate, start, t1, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rtol", [1e-3, 1e-5, 1e-7])
-def test_the_central_flow_stays_at_an_edge_that_moves(rtol):
+def test_the_central_flow_stays_at_an_edge_that_moves():
+    rtol = 1e-5
     # S = y, so that Σ = 2(1 − (2/η)') holds it at 2/η(t) while the edge rises no faster than descent sharpens.
     rate = WarmUp(0.5, time=20.0, start=0.4, linear_in="time")
     run = held(rate, 3.0, 24.0, rtol=rtol)
@@ -282,23 +260,6 @@ def test_so_does_that_of_the_flow_of_a_centre(beta, rate, error):
     assert abs(grown(flowsim.CentreFlow(heavy, rtol=1e-8), times[[100, 150]]) / exact - 1) < error
 
 
-@pytest.mark.slow
-def test_models_of_constant_rates_are_those_of_schedules_that_do_not_change():
-    constant, changing = 0.9, StepDecay(0.9, times=(1e6,))
-    start = jnp.array([0.3, 1e-3])
-    options = {"ts": [5.0, 20.0], "t1": 20.0, "stopping": NEVER}
-    models = (
-        partial(flowsim.CentralFlow, rtol=1e-8),
-        partial(flowsim.CentralFlow, rtol=1e-8, order=2),
-        partial(flowsim.EdgeFlow, rtol=1e-8),
-        partial(flowsim.RodFlow, rtol=1e-8),
-        lambda rate: flowsim.CentreFlow(flowsim.GradientDescent(rate), rtol=1e-8),
-    )
-    for make in models:
-        ends = [flowsim.integrate(start, BOWL, model=make(rate), **options).network for rate in (constant, changing)]
-        np.testing.assert_allclose(*ends, rtol=1e-9, atol=1e-12)
-
-
 # -- verdicts
 
 
@@ -338,7 +299,7 @@ def test_a_minimum_at_which_descent_begins_is_certified_by_its_curvature():
         start = jnp.array([1e-9, weight])
         run = flowsim.descend(start, FLAT, learning_rate=1.2, steps=20_000)
         assert run.outcome is Outcome.CONVERGED
-        assert run.final_sharpness < 2 / 1.2
+        assert 1 + np.exp(-float(run.network[1])) < 2 / 1.2
         assert (abs(float(run.network[1]) - weight) < 1e-6) == stays
 
 
@@ -346,30 +307,13 @@ def test_a_minimum_at_which_descent_begins_is_certified_by_its_curvature():
 
 
 @pytest.mark.slow
-def test_repetitions_and_batches_are_those_of_single_runs():
+def test_repetitions_are_those_of_single_runs():
     x = np.random.default_rng(0).standard_normal((12, 2))
     risk = flowsim.EmpiricalRisk(x, x @ np.array([1.0, -1.0]) + 0.1)
-
-    def network(key):
-        return flowsim.DeepLinear([jax.random.normal(key, (1, 2)), jnp.ones((1, 1))], jnp.ones(1))
-
-    changing = WarmUp(0.1, time=1.0)
-    one = network(jax.random.key(0))
-    optimizer = flowsim.SGD(changing, batch=4)
+    one = flowsim.DeepLinear([np.array([[0.4, -0.3]]), np.ones((1, 1))])
+    optimizer = flowsim.SGD(WarmUp(0.1, time=1.0), batch=4)
     many = flowsim.repeat(one, risk, optimizer=optimizer, seeds=[3, 5], steps=30, record_steps=[0, 10])
     for place, seed in enumerate((3, 5)):
         run = flowsim.descend(one, risk, optimizer=optimizer.with_seed(seed), steps=30, stopping=NEVER)
         np.testing.assert_allclose(many.network.weights[0][place], run.network.weights[0], rtol=1e-12)
         assert many.times[-1] == pytest.approx(float(run.time), rel=1e-14)
-
-    networks = jax.vmap(network)(jax.random.split(jax.random.key(1), 3))
-    make = lambda rate: flowsim.GradientDescent(WarmUp(rate, time=1.0))  # noqa: E731
-    ends = flowsim.batch.descend_batch(
-        networks, flowsim.LinearRegression(x, x @ np.array([1.0, -1.0])), learning_rates=[0.05, 0.1, 0.1],
-        steps=[20, 30, 40], optimizer=make,
-    )  # fmt: skip
-    for place, (rate, steps) in enumerate(((0.05, 20), (0.1, 30), (0.1, 40))):
-        alone = jax.tree.map(lambda leaf, place=place: leaf[place], networks)
-        problem = flowsim.LinearRegression(x, x @ np.array([1.0, -1.0]))
-        run = flowsim.descend(alone, problem, optimizer=make(rate), steps=steps, stopping=NEVER)
-        np.testing.assert_allclose(ends.networks.weights[0][place], run.network.weights[0], rtol=1e-10)

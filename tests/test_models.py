@@ -1,6 +1,6 @@
-"""Models of descent beside descents: centres, distances, tables, figures, scenarios, and what is refused."""
+"""Models of descent beside descents: centres, distances, statements, tables, figures, and what is refused."""
 
-import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,14 @@ import yaml
 from table_checks import check_fits
 
 import flowsim
-from flowsim import cli
-from flowsim.comparison.edge_statements import SHARPNESS_HELD
+from flowsim import FlowLimits, cli
+from flowsim.comparison.edge_statements import AMPLITUDE, CENTRE_DISTANCE, LIMIT_FALLS, SHARPNESS_HELD
 from flowsim.comparison.models import Centres
+from flowsim.dynamics import Outcome
 from flowsim.probes import MeanExcessRisk, MeanRisk
-from flowsim.report import figures, tables
+from flowsim.report import document, figures, summary as trajectories_summary, tables
 from flowsim.report.models import model_rows
+from flowsim.results import Results
 from flowsim.scenarios import ScenarioError, read_scenario
 from flowsim.theory import Verdict
 
@@ -30,27 +32,32 @@ def quartic():
 
 @pytest.fixture(scope="module")
 def modelled(quartic):
-    return flowsim.compare(*quartic, [0.05, 0.1], steps=300, t1=20.0, models=["gradient", "edge"])
+    models = ["gradient", "edge"]
+    return flowsim.compare(*quartic, [0.05, 0.1], steps=300, t1=20.0, models=models, limits=FlowLimits(4))
 
 
-@pytest.mark.slow
-def test_the_centre_of_a_two_cycle_is_its_middle_and_the_amplitude_half_its_length(quartic):
-    """r² = S/Q − 2/(ηQ) for R = S w²/2 − Q w⁴/4: here 24/8 − 20/8."""
-    descent = flowsim.descend(*quartic, learning_rate=0.1, steps=300, record_steps=np.arange(301), weights=True)
-    centres = Centres.of(descent, 0.1)
-    np.testing.assert_array_equal(centres.records, np.arange(1, len(descent.times) - 1))
-    assert centres.amplitude[-1] == pytest.approx(np.sqrt(0.5), rel=1e-12)
-    np.testing.assert_allclose(np.asarray(centres.weights["w"])[-1], [0, 0], atol=1e-6)
-    risk = np.asarray(descent.risk)
-    np.testing.assert_allclose(centres.mean_risk, (risk[:-2] + 2 * risk[1:-1] + risk[2:]) / 4, rtol=1e-15)
-
-
-@pytest.mark.slow
-def test_centres_are_known_only_where_three_records_follow_each_other(quartic):
-    descent = flowsim.descend(
-        *quartic, learning_rate=0.05, steps=12, record_steps=[0, 1, 2, 5, 6, 9, 10, 11, 12], weights=True
+def test_the_centre_of_a_two_cycle_is_its_middle_and_the_amplitude_half_its_length():
+    """r² = S/Q − 2/(ηQ) for R = S w²/2 − Q w⁴/4: here 24/8 − 20/8, after 300 steps of descent in plain NumPy."""
+    path = [np.array([0.1, 0.2])]
+    for _ in range(300):
+        path.append(path[-1] - 0.1 * (np.array([24.0, 1.0]) * path[-1] - 8 * path[-1] ** 3))
+    path, steps = np.array(path), np.append(np.arange(298), [299, 300])  # all but one
+    risk = np.sum(np.array([24.0, 1.0]) * path**2 / 2 - 2 * path**4, axis=1)
+    descent = SimpleNamespace(
+        times=0.1 * steps, weights={"w": path[steps]}, risk=risk[steps], excess_risk=risk[steps] - 1
     )
-    np.testing.assert_array_equal(Centres.of(descent, 0.05).records, [1, 6, 7])
+    centres = Centres.of(descent, 0.1)
+    np.testing.assert_array_equal(centres.records, np.arange(1, 297))  # where the neighbours are one step off
+    np.testing.assert_allclose(centres.times, 0.1 * centres.records, rtol=1e-12)
+    assert centres.amplitude[-1] == pytest.approx(np.sqrt(0.5), rel=1e-9)
+    means = [(one[:-2] + 2 * one[1:-1] + one[2:])[:296] / 4 for one in (path, risk)]
+    np.testing.assert_allclose(centres.weights["w"], means[0], atol=1e-15)
+    np.testing.assert_allclose(centres.mean_risk, means[1], rtol=1e-13)
+    np.testing.assert_allclose(centres.mean_excess_risk, means[1] - 1, rtol=1e-12)
+    model = SimpleNamespace(times=0.1 * np.arange(1, 4), weights={"w": path[1:4]}, outcome=SimpleNamespace(stays=False))
+    distances = centres.distances(model)
+    np.testing.assert_allclose(distances[:3], np.linalg.norm(path[1:4] - means[0][:3], axis=1), rtol=1e-12)
+    assert np.isnan(distances[3:]).all()
 
 
 @pytest.mark.slow
@@ -84,7 +91,6 @@ def test_once_the_oscillation_has_grown_the_model_is_closer_to_descent_than_the_
 def test_tables_and_figures_show_the_models_and_no_others_do(modelled):
     dataset = modelled.to_dataset()
     check_fits(tables(dataset, "a name"))
-    assert len(tables(dataset, "")) == 3  # of runs, models and statements
     assert "error reduction" in str(modelled)
     drawn = figures(dataset)
     assert {"models_eta_0.05", "models_eta_0.1"} <= set(drawn)
@@ -97,6 +103,44 @@ def test_tables_and_figures_show_the_models_and_no_others_do(modelled):
     assert not recorded_beside & set(figures(dataset))
 
 
+@pytest.mark.slow
+def test_a_two_cycle_is_followed_and_a_descent_below_its_edge_is_out_of_scope(modelled):
+    made = {(about.run.name, one.name): one for about in modelled.statements for one in about.statements}
+    for name in ("mean risk", AMPLITUDE, CENTRE_DISTANCE):
+        assert made["edge, η = 0.1", name].verdict is Verdict.HOLDS
+        assert made["edge, η = 0.05", name].verdict is Verdict.NOT_APPLICABLE
+    assert made["edge, η = 0.1", AMPLITUDE].sides[0] < 0.01
+    assert made["η = 0.1", LIMIT_FALLS].verdict is Verdict.HOLDS
+
+
+@pytest.mark.slow
+def test_statements_are_printed_summed_up_and_decide_whether_all_went_well(modelled, tmp_path):
+    dataset = modelled.to_dataset()
+    dataset["outcome"][0] = int(Outcome.CONVERGED)
+    assert len(tables(dataset, "")) == 3
+    assert "statements at the edge of stability" in str(modelled)
+    written = document(Results(tmp_path, dataset, None, None), "mine")
+    assert written.complete
+    assert {one["verdict"] for one in written.summary["statements"]} == {"holds", "not applicable"}
+    dataset["centre_distance"][-1] *= 1e6
+    assert not document(Results(tmp_path, dataset, None, None), "mine").complete
+
+
+@pytest.mark.slow
+def test_limits_are_drawn_beside_the_sharpness_and_listed_in_the_summary(modelled):
+    drawn = figures(modelled.to_dataset())
+    assert not {"limit_sharpness", "limit_sharpness_error"} & set(drawn)
+    (legend,) = drawn["sharpness"].legends
+    assert "limit of GF from there" in [text.get_text() for text in legend.get_texts()]
+    (axes,) = drawn["sharpness"].axes
+    lines = [line for line in axes.lines if (line.get_color(), line.get_markerfacecolor()) == ("black", "white")]
+    assert len(lines) == 2
+    (low, high) = trajectories_summary(modelled.to_dataset())["descent"][:2]
+    assert low["flow_limits"]["sharpness"] == pytest.approx([24.0] * len(low["flow_limits"]["time"]))
+    assert low["flow_limits"]["time"][-1] == low["time"]
+    assert high["flow_limits"]["error"][0] < 1e-6
+
+
 @pytest.fixture(scope="module")
 def valley():
     """R = (ab − 1)² + 5: the flow ends at S = 2√(c² + 4) = 8.1, c = a² − b², just beyond the edge at η = 0.25."""
@@ -106,45 +150,44 @@ def valley():
 
 def test_the_mean_excess_risk_keeps_its_digits_where_the_mean_risk_has_none():
     """With R = 1 + (π − w*)², swings of ±v about π = w* have a mean excess of v², of which the 1 leaves nothing."""
-    X, noise = jnp.ones((4, 1)), jnp.array([1.0, -1.0, 1.0, -1.0])
-    problem = flowsim.LinearRegression(X, 2 + noise)
-    network = flowsim.DeepLinear([jnp.array([[2.0]])])
+    problem = flowsim.LinearRegression(np.ones((4, 1)), np.array([3.0, 1.0, 3.0, 1.0]))
+    network = flowsim.DeepLinear([np.array([[2.0]])])
+
+    @jax.jit
+    def means(swing):
+        rows = jax.tree.map(lambda leaf: jnp.full((1, *leaf.shape), swing), network)
+        moment = flowsim.Moment(network, problem, None, jnp.zeros(()), jnp.zeros(()), oscillation=rows)
+        return MeanExcessRisk().measure(moment), MeanRisk().measure(moment)
+
     for swing in (1e-3, 1e-9):
-        rows = jax.tree.map(lambda leaf, swing=swing: jnp.full((1, *leaf.shape), swing), network)
-        zero = jnp.zeros(())
-        moment = flowsim.Moment(network, problem, None, zero, zero, oscillation=rows)
-        assert float(MeanExcessRisk().measure(moment)) == pytest.approx(swing**2, rel=1e-12)
-        assert float(MeanRisk().measure(moment)) == pytest.approx(1 + swing**2, rel=1e-15)
-    assert np.isnan(MeanExcessRisk().measure(flowsim.Moment(network, problem, None, zero, zero)))
+        excess, risk = means(np.array(swing))
+        assert float(excess) == pytest.approx(swing**2, rel=1e-12)
+        assert float(risk) == pytest.approx(1 + swing**2, rel=1e-15)
 
 
 @pytest.mark.slow
-def test_the_table_has_the_excess_where_the_minimum_of_the_risk_is_known(modelled, valley):
-    known = flowsim.compare(*valley, [0.2], steps=60, t1=12.0, models=["edge"])
+def test_where_the_minimum_of_the_risk_is_known_the_table_has_the_excess_and_the_central_flow_holds_the_sharpness(
+    valley, modelled
+):
+    known = flowsim.compare(*valley, [0.25], steps=40, t1=10.0, models=["central"])
     (header,) = (line for line in str(known).splitlines() if "− R_min" in line)
     assert "√tr Σ" in header
     assert "− R_min" not in str(modelled)
     row = model_rows(known.to_dataset())[0]
     assert row["mean_excess_risk"] == pytest.approx(row["mean_risk"] - 5, abs=1e-14)
+    rounding = float(np.finfo(float).eps) ** (2 / 3)
+    assert known.models[0].held_within == pytest.approx(1e-9 + rounding, rel=1e-12)
+    assert known.to_dataset()["held_within"].values[-1] == known.models[0].held_within
+    assert "held_within" not in modelled.to_dataset()
+    (held,) = (one for about in known.statements for one in about.statements if one.name == SHARPNESS_HELD)
+    assert held.verdict is Verdict.HOLDS
 
 
-@pytest.mark.slow
-def test_models_say_within_what_they_hold_the_sharpness_at_the_edge(modelled):
+def test_models_say_within_what_they_hold_the_sharpness_at_the_edge():
     """1e-9 of 2/η in double precision, and in single precision 640 roundings; the edge flow does not hold it."""
     assert flowsim.CentralFlow(0.1).held_within(jnp.dtype("float64")) == 1e-9
     assert flowsim.CentralFlow(0.1).held_within(jnp.dtype("float32")) == pytest.approx(640 * 2.0**-23)
     assert flowsim.EdgeFlow(0.1).held_within(jnp.dtype("float64")) is None
-    assert "held_within" not in modelled.to_dataset()
-
-
-@pytest.mark.slow
-def test_the_central_flow_is_found_to_hold_the_sharpness_within_what_it_says(valley):
-    run = flowsim.compare(*valley, [0.25], steps=40, t1=10.0, models=["central"])
-    rounding = float(np.finfo(float).eps) ** (2 / 3)
-    assert run.models[0].held_within == pytest.approx(1e-9 + rounding, rel=1e-12)
-    assert run.to_dataset()["held_within"].values[-1] == run.models[0].held_within
-    (held,) = (one for about in run.statements for one in about.statements if one.name == SHARPNESS_HELD)
-    assert held.verdict is Verdict.HOLDS
 
 
 @pytest.mark.slow
@@ -160,12 +203,10 @@ def test_without_models_nothing_of_them_is_recorded(quartic):
     [
         ({"models": "edge"}, "models must be a list of names"),
         ({"models": ["edge", "edge"]}, "models must name each one once"),
-        ({"models": ["edgy"]}, "edgy"),
         ({"models": ["gradient_descent"]}, "gradient_descent"),
         ({"models": ["edge"], "optimizer": flowsim.HeavyBall}, "EdgeFlow models gradient descent alone"),
     ],
 )
-@pytest.mark.slow
 def test_models_that_cannot_be_are_refused(quartic, options, message):
     with pytest.raises(ValueError, match=message):
         flowsim.compare(*quartic, [0.05], steps=5, **options)
@@ -175,22 +216,30 @@ SCENARIO = """
 seed: 0
 data: {kind: gaussian, samples: 20, features: 3}
 network: {kind: mlp, depth: 3, scale: 0.5}
-flow: {models: [gradient, edge], t1: 2.0}
+flow: {models: [gradient, edge], limits: 3, t1: 2.0}
 descent: {learning_rates: [0.05]}
 """
 
 
 @pytest.mark.slow
-def test_a_scenario_with_models_writes_their_table_and_figure(tmp_path, capsys):
+def test_a_scenario_with_models_and_limits_writes_tables_statements_and_a_figure(tmp_path, capsys):
     file = tmp_path / "models.yaml"
     file.write_text(SCENARIO)
     cli.main([str(file), "--out", str(tmp_path / "out")])
-    assert "models of descent" in capsys.readouterr().out
-    folder = tmp_path / "out" / "models"
-    assert (folder / "figures" / "models.png").stat().st_size > 10_000
-    rows = json.loads((folder / "summary.json").read_text())["models"]
+    printed = capsys.readouterr().out
+    assert "models of descent" in printed
+    assert "statements at the edge of stability" in printed
+    assert (tmp_path / "out" / "models" / "figures" / "models.png").stat().st_size > 10_000
+    results = flowsim.open_results(tmp_path / "out" / "models")
+    rows = results.summary["models"]
     assert [row["method"] for row in rows] == ["GD", "GF", "edge"]
     assert 0 < rows[2]["distance"] < rows[1]["distance"]
+    (descent,) = (run for run in results.summary["descent"] if "dynamics" not in run)
+    assert {key: len(values) for key, values in descent["flow_limits"].items()} == dict.fromkeys(
+        ("time", "sharpness", "error"), np.isfinite(results.trajectories["limit_sharpness"].values[1]).sum()
+    )
+    stated = {one["name"] for one in results.summary["statements"]}
+    assert stated == {LIMIT_FALLS, "mean excess risk", AMPLITUDE, CENTRE_DISTANCE}
 
 
 @pytest.mark.parametrize(
@@ -199,14 +248,19 @@ def test_a_scenario_with_models_writes_their_table_and_figure(tmp_path, capsys):
         ("flow: {models: [edgy]}", "edgy"),
         ("flow: {models: [edge, edge]}", "edge, edge"),
         ("flow: {models: [edge]}\ndescent: {learning_rates: []}", "edge without learning rates"),
-        (
-            "descent: {learning_rates: [0.1], optimizer: heavy_ball}",
-            "edge beside descents of kind heavy_ball .ValueError: EdgeFlow models gradient descent alone",
-        ),
+        ("descent: {learning_rates: [0.1], optimizer: heavy_ball}", "EdgeFlow models gradient descent alone"),
+        ("flow: {limits: 3}\ndescent: {learning_rates: []}", "limits.*without learning rates"),
+        ("flow: {limits: 3}\nsweep: {repetitions: 2}", "limits.*in a sweep"),
+        ("flow: {limits: 0}", "limits"),
     ],
 )
-def test_scenarios_refuse_models_without_descents_to_follow(tmp_path, change, found):
+def test_scenarios_refuse_models_and_limits_without_descents_to_follow(tmp_path, change, found):
     file = tmp_path / "models.yaml"
     file.write_text(yaml.safe_dump(yaml.safe_load(SCENARIO) | yaml.safe_load(change)))
     with pytest.raises(ScenarioError, match=found):
         read_scenario(file)
+
+
+def test_limits_that_are_none_are_refused(quartic):
+    with pytest.raises(TypeError, match="limits must be None"):
+        flowsim.compare(*quartic, [0.05], steps=5, limits=16)

@@ -8,24 +8,25 @@ from jaxtyping import TypeCheckError
 import flowsim
 from flowsim.networks import cast, split, weight_dtype
 
-KEY = jax.random.key(0)
+
+def drawn(*shapes):
+    generator = np.random.default_rng(0)
+    return [generator.standard_normal(shape) for shape in shapes]
 
 
-def product(matrices):
-    return np.linalg.multi_dot(matrices[::-1]) if len(matrices) > 1 else matrices[0]
-
-
-@pytest.mark.parametrize("widths", [[3, 1], [3, 3, 3, 1], [4, 4, 2, 2, 5, 1], [3, 3, 3, 2], [1, 1, 1]])
+@pytest.mark.parametrize("widths", [[4, 4, 2, 2, 5, 1], [3, 3, 3, 2]])
 def test_regressor_is_the_transposed_product_of_the_weights(widths):
-    network = flowsim.DeepLinear.gaussian(widths=widths, scale=0.8, key=KEY)
-    expected = product([np.asarray(weight) for weight in network.weights]).T
-    np.testing.assert_allclose(network.regressor(), expected[:, 0] if widths[-1] == 1 else expected, atol=1e-14)
+    weights = drawn(*zip(widths[1:], widths[:-1], strict=True))
+    expected = np.linalg.multi_dot(weights[::-1]).T
+    found = jax.jit(flowsim.DeepLinear.regressor)(flowsim.DeepLinear(weights))
+    np.testing.assert_allclose(found, expected[:, 0] if widths[-1] == 1 else expected, atol=1e-13)
 
 
 def test_output_is_the_regressor_applied_to_the_sample(residual):
     x = np.arange(5.0)
-    np.testing.assert_allclose(residual(x), x @ residual.regressor(), rtol=1e-13)
-    assert residual(x).shape == ()
+    output, regressor = jax.jit(lambda network: (network(x), network.regressor()))(residual)
+    np.testing.assert_allclose(output, x @ regressor, rtol=1e-13)
+    assert output.shape == ()
 
 
 def test_weights_go_in_and_come_out_as_the_same_list():
@@ -40,9 +41,10 @@ def test_weights_go_in_and_come_out_as_the_same_list():
 
 def test_gradient_is_the_outer_product_of_two_chains(residual, problem):
     """∇_{W_k} R = (W_{k+1}ᵀ ⋯ W_Lᵀ p) (W_{k−1} ⋯ W_1 ∇R¹(π))ᵀ, Marion and Chizat (2024), equation 5."""
-    gradient = eqx.filter_grad(problem.objective)(residual)
+    gradient, below = eqx.filter_jit(
+        lambda network: (eqx.filter_grad(problem.objective)(network), problem.regressor_gradient(network))
+    )(residual)
     W = [np.asarray(weight) for weight in residual.weights]
-    below = np.asarray(problem.regressor_gradient(residual))
     for k, computed in enumerate(gradient.weights):
         above = np.asarray(residual.projection)
         for weight in reversed(W[k + 1 :]):
@@ -51,15 +53,15 @@ def test_gradient_is_the_outer_product_of_two_chains(residual, problem):
         below = W[k] @ below
 
 
-def test_gaussian_entries_have_the_scale_as_standard_deviation():
-    network = flowsim.DeepLinear.gaussian(widths=[60] * 5 + [1], scale=0.3, key=KEY)
+def test_gaussian_entries_have_the_scale_as_standard_deviation(key):
+    network = flowsim.DeepLinear.gaussian(widths=[60] * 5 + [1], scale=0.3, key=key)
     entries = np.concatenate([np.ravel(weight) for weight in network.weights])
     # The sample deviation of N entries has standard error scale/√(2N).
     assert abs(entries.std() - 0.3) < 4 * 0.3 / np.sqrt(2 * entries.size)
 
 
-def test_residual_noise_has_variance_s_squared_over_depth_and_width():
-    network = flowsim.DeepLinear.residual(width=40, depth=8, scale=0.5, key=KEY)
+def test_residual_noise_has_variance_s_squared_over_depth_and_width(key):
+    network = flowsim.DeepLinear.residual(width=40, depth=8, scale=0.5, key=key)
     noise = np.stack(network.weights) - np.eye(40)
     expected = 0.5 / np.sqrt(8 * 40)
     assert abs(noise.std() - expected) < 4 * expected / np.sqrt(2 * noise.size)
@@ -73,69 +75,74 @@ def test_projection_is_no_weight(residual):
 
 def test_depth_1000_compiles_to_the_program_of_depth_10(problem):
     def size(depth):
-        network = flowsim.DeepLinear.gaussian(widths=[5] * depth + [1], scale=0.3, key=KEY)
+        network = flowsim.DeepLinear([np.ones((depth - 1, 5, 5)), np.ones((1, 5))])
         return len(jax.jit(lambda n: eqx.filter_grad(problem.objective)(n)).lower(network).as_text())
 
     assert abs(size(1000) / size(10) - 1) < 0.05
 
 
-@pytest.mark.parametrize("activation", ["gelu", "tanh", "softplus", jnp.sin])
-@pytest.mark.parametrize("biases", [False, True])
-def test_perceptron_equals_a_plain_loop(activation, biases):
-    network = flowsim.Perceptron.gaussian(widths=[3, 4, 4, 2], scale=0.7, activation=activation, biases=biases, key=KEY)
-    if biases:
-        shifted = tuple(jnp.full_like(stack, 0.3) for stack in network.bias_stacks)
-        network = eqx.tree_at(lambda n: n.bias_stacks, network, shifted)
-    shift = 0.3 if biases else 0.0
-    hidden = np.array([0.5, -1.0, 2.0])
-    for number, weight in enumerate(network.weights):
-        hidden = np.asarray(weight) @ hidden + shift
-        if number < 2:
-            hidden = np.asarray(network.activation(hidden))
-    np.testing.assert_allclose(network(jnp.array([0.5, -1.0, 2.0])), hidden, rtol=1e-13)
+ACTIVATIONS = {
+    "gelu": lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
+    "tanh": np.tanh,
+    "softplus": lambda x: np.logaddexp(0, x),
+}
+
+
+def test_a_perceptron_is_its_formula():
+    weights, x = drawn((4, 3), (4, 4), (2, 4)), np.array([0.5, -1.0, 2.0])
+    shifts = [np.full(4, 0.3), np.full(4, -0.2), np.full(2, 0.1)]
+    cases = [(name, given, found) for name, found in ACTIVATIONS.items() for given in (shifts, None)]
+    cases.append((jnp.sin, None, np.sin))
+    networks = [flowsim.Perceptron(weights, given, activation=name) for name, given, _ in cases]
+    for output, (_, given, function) in zip(jax.jit(lambda: [n(x) for n in networks])(), cases, strict=True):
+        hidden = x
+        for number, weight in enumerate(weights):
+            hidden = weight @ hidden + (0 if given is None else given[number])
+            hidden = function(hidden) if number < 2 else hidden
+        np.testing.assert_allclose(output, hidden, rtol=1e-12)
 
 
 def test_perceptron_with_one_output_returns_a_scalar():
-    network = flowsim.Perceptron.gaussian(widths=[3, 3, 1], scale=1.0, key=KEY)
-    assert network(jnp.ones(3)).shape == ()
+    network = flowsim.Perceptron(drawn((3, 3), (1, 3)))
+    assert jax.eval_shape(network, np.ones(3)).shape == ()
 
 
 def test_cast_changes_the_precision_of_every_array(residual):
     assert weight_dtype(cast(residual, jnp.float32)) == jnp.float32
 
 
+@pytest.fixture
+def key():
+    return jax.random.key(0)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: flowsim.DeepLinear([]), "at least one weight"),
-        (lambda: flowsim.DeepLinear([np.ones((2, 3)), np.ones((1, 3))]), "2 outputs"),
-        (lambda: flowsim.DeepLinear([np.ones(3)]), "matrix"),
-        (lambda: flowsim.DeepLinear([np.ones((2, 2), int)]), "int64"),
-        (lambda: flowsim.DeepLinear([np.ones((2, 1, 3))]), "square"),
-        (lambda: flowsim.DeepLinear([np.ones((2, 3))], projection=np.ones(3)), "2 outputs"),
-        (lambda: flowsim.DeepLinear.gaussian(widths=[3], scale=1.0, key=KEY), "at least one layer"),
-        (lambda: flowsim.DeepLinear.gaussian(widths=[3, -1], scale=1.0, key=KEY), "positive whole"),
-        (lambda: flowsim.DeepLinear.gaussian(widths=[3, 1], scale=-1.0, key=KEY), "standard deviation"),
-        (lambda: flowsim.DeepLinear.residual(width=0, depth=3, scale=1.0, key=KEY), "positive whole"),
-        (
-            lambda: flowsim.Perceptron.gaussian(widths=[3, 1], scale=1.0, activation="swish", key=KEY),
-            "softplus",
-        ),
-        (lambda: flowsim.Perceptron([np.ones((2, 3))], [np.ones(3)]), "biases"),
+        (lambda key: flowsim.DeepLinear([]), "at least one weight"),
+        (lambda key: flowsim.DeepLinear([np.ones((2, 3)), np.ones((1, 3))]), "2 outputs"),
+        (lambda key: flowsim.DeepLinear([np.ones((2, 2), int)]), "int64"),
+        (lambda key: flowsim.DeepLinear([np.ones((2, 1, 3))]), "square"),
+        (lambda key: flowsim.DeepLinear([np.ones((2, 3))], projection=np.ones(3)), "2 outputs"),
+        (lambda key: flowsim.DeepLinear.gaussian(widths=[3], scale=1.0, key=key), "at least one layer"),
+        (lambda key: flowsim.DeepLinear.gaussian(widths=[3, 1], scale=-1.0, key=key), "standard deviation"),
+        (lambda key: flowsim.DeepLinear.residual(width=0, depth=3, scale=1.0, key=key), "positive whole"),
+        (lambda key: flowsim.Perceptron([np.ones((2, 3))], activation="swish"), "softplus"),
+        (lambda key: flowsim.Perceptron([np.ones((2, 3))], [np.ones(3)]), "biases"),
     ],
 )
-def test_networks_that_cannot_be_right_are_refused(build, message):
+def test_networks_that_cannot_be_right_are_refused(build, message, key):
     with pytest.raises(ValueError, match=message):
-        build()
+        build(key)
 
 
 @pytest.mark.slow
-def test_the_shapes_that_annotations_promise_are_checked_in_slow_tests():
-    network = flowsim.DeepLinear.gaussian(widths=[3, 2, 1], scale=1.0, key=KEY)
+def test_the_shapes_that_annotations_promise_are_checked_in_slow_tests(key):
+    network = flowsim.DeepLinear.gaussian(widths=[3, 2, 1], scale=1.0, key=key)
     with pytest.raises(TypeCheckError, match="parameter 'x'"):
         network(jnp.zeros((3, 1)))
 
 
 def test_an_activation_is_a_function_or_a_name():
     with pytest.raises(TypeError, match="activation must be a smooth function on arrays, or the name of one, got None"):
-        flowsim.Perceptron.gaussian(widths=[3, 2, 1], scale=1.0, activation=None, key=KEY)
+        flowsim.Perceptron([np.ones((2, 3))], activation=None)

@@ -8,82 +8,86 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
-from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim import SGD
-from flowsim.networks import split
-from flowsim.probes import BatchSharpness, GradientNoise, MeanSquareSharpness, NoiseInteraction, SharpnessGap
+from flowsim.probes import BatchSharpness, GradientNoise, MeanSquareSharpness, Moment, NoiseInteraction, SharpnessGap
 from flowsim.scenarios import build, read_scenario
 
 SAMPLES, BATCH = 9, 3
 X = np.random.default_rng(0).standard_normal((SAMPLES, 3))
 Y = np.tanh(X @ np.array([1.0, -2.0, 0.5])) + 0.3 * np.random.default_rng(1).standard_normal(SAMPLES)
-RISK = flowsim.EmpiricalRisk(X, Y[:, None])
-NETWORK = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=0.5, activation=jnp.tanh, key=jax.random.key(1))
-WITHOUT = list(itertools.combinations(range(SAMPLES), BATCH))
-WITH = list(itertools.product(range(SAMPLES), repeat=BATCH))
 
 
-def measured(probe, problem=RISK, network=NETWORK, optimizer=None):
-    """Return what a probe measures at the start of a descent: a number, or those of its parts by their names."""
-    optimizer = flowsim.GradientDescent(0.1) if optimizer is None else optimizer
-    run = flowsim.descend(network, problem, optimizer=optimizer, steps=1, record_steps=[0], probes=[probe])
-    return jax.tree.map(lambda values: float(values[0]), run.diagnostics[probe.label.name])
+class Neuron(eqx.Module):
+    weight: np.ndarray
+
+    def __call__(self, x):
+        return jnp.tanh(self.weight @ x)
 
 
-@pytest.fixture(scope="module")
-def of_batches():
-    """Return gradients and Hessians of all batches, without and with replacement, and of all samples."""
-    weights, rest = split(NETWORK)
-    flat, structure = ravel_pytree(weights)
+class Layer(eqx.Module):
+    weight: np.ndarray
 
-    def risk(vector, chosen):
-        return RISK.subsample(chosen)(eqx.combine(structure(vector), rest))
-
-    def found(batches):
-        batches = jnp.array(batches)
-        return tuple(
-            np.asarray(jax.vmap(derivative(risk), in_axes=(None, 0))(flat, batches))
-            for derivative in (jax.grad, jax.hessian)
-        )
-
-    return {"without": found(WITHOUT), "with": found(WITH), "all": found([range(SAMPLES)])}
+    def __call__(self, x):
+        return self.weight @ x
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["without", "with"])
-def test_the_batch_sharpness_is_the_mean_over_all_batches(of_batches, kind):
-    gradients, hessians = of_batches[kind]
-    curvature = np.einsum("bi,bij,bj->b", gradients, hessians, gradients)
-    squares = (gradients**2).sum(1)
-    found = measured(BatchSharpness(BATCH, replacement=kind == "with"))
-    assert found["mean"] == pytest.approx(np.mean(curvature / squares), rel=1e-10)
-    assert found["ratio"] == pytest.approx(np.mean(curvature) / np.mean(squares), rel=1e-10)
-    assert found["error"] == found["ratio_error"] == 0
+NEURON = Neuron(np.array([0.4, -0.7, 0.2]))
 
 
-@pytest.mark.slow
-def test_of_all_samples_it_is_the_curvature_along_the_gradient(of_batches):
-    (gradient,), (hessian,) = of_batches["all"]
-    found = measured(BatchSharpness(SAMPLES))
-    assert found["mean"] == pytest.approx(gradient @ hessian @ gradient / (gradient @ gradient), rel=1e-10)
-    assert found["ratio"] == pytest.approx(found["mean"], rel=1e-12)
+@eqx.filter_jit
+def _measured(probes, moment):
+    return [probe.measure(moment) for probe in probes]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["without", "with"])
-def test_the_noise_is_the_covariance_of_the_gradients_of_all_batches(of_batches, kind):
-    gradients, _ = of_batches[kind]
-    (mean,), (hessian,) = of_batches["all"]
-    covariance = np.cov(gradients.T, ddof=0)
-    top = np.linalg.eigh(hessian)[1][:, -1]
-    found = measured(GradientNoise(BATCH, replacement=kind == "with"))
-    assert found["trace"] == pytest.approx(np.trace(covariance), rel=1e-10)
-    assert found["top"] == pytest.approx(top @ covariance @ top, rel=1e-6)
-    interaction = np.einsum("bi,ij,bj->b", gradients, hessian, gradients).mean() / (mean @ mean)
-    found = measured(NoiseInteraction(BATCH, replacement=kind == "with"))
-    assert found == {"value": pytest.approx(interaction, rel=1e-10), "error": 0}
+def measured(*probes, problem=None, network=NEURON, rate=None):
+    """Return what probes measure, each a number or those of its parts by their names, in one program."""
+    problem = flowsim.EmpiricalRisk(X, Y) if problem is None else problem
+    known = {"learning_rate": None if rate is None else jnp.asarray(rate)}
+    zero = jnp.asarray(0.0)
+    return jax.tree.map(float, _measured(probes, Moment(network, problem, None, zero, zero, **known)))
+
+
+def of_batches(batches):
+    """Return gradients and Hessians of the risk of a neuron on batches, by hand."""
+    f = np.tanh(X @ NEURON.weight)
+    slope = 1 - f**2
+    gradients = (2 * (f - Y) * slope)[:, None] * X
+    hessians = (2 * (slope**2 - (f - Y) * 2 * f * slope))[:, None, None] * X[:, :, None] * X[:, None, :]
+    return [
+        np.stack([of_samples[list(batch)].mean(axis=0) for batch in batches]) for of_samples in (gradients, hessians)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batch", "replacement"),
+    [
+        (BATCH, False),
+        pytest.param(BATCH, True, marks=pytest.mark.slow),
+        pytest.param(SAMPLES, False, marks=pytest.mark.slow),
+    ],
+)
+def test_batch_sharpness_noise_and_interaction_are_means_over_all_batches(batch, replacement):
+    everyone = range(SAMPLES)
+    drawn = itertools.product(everyone, repeat=batch) if replacement else itertools.combinations(everyone, batch)
+    gradients, hessians = of_batches(list(drawn))
+    (mean,), (hessian,) = of_batches([everyone])
+    sharpness, noise, interaction = measured(
+        *(make(batch, replacement=replacement) for make in (BatchSharpness, GradientNoise, NoiseInteraction))
+    )
+    curvature, squares = np.einsum("bi,bij,bj->b", gradients, hessians, gradients), (gradients**2).sum(1)
+    assert sharpness["mean"] == pytest.approx(np.mean(curvature / squares), rel=1e-10)
+    assert sharpness["ratio"] == pytest.approx(np.mean(curvature) / np.mean(squares), rel=1e-10)
+    assert sharpness["error"] == sharpness["ratio_error"] == 0
+    covariance, top = np.cov(gradients.T, ddof=0, bias=True), np.linalg.eigh(hessian)[1][:, -1]
+    if batch < SAMPLES:
+        assert noise["trace"] == pytest.approx(np.trace(covariance), rel=1e-10)
+        assert noise["top"] == pytest.approx(top @ covariance @ top, rel=1e-6)
+    else:
+        assert noise == {"trace": 0, "top": 0}
+    expected = np.einsum("bi,ij,bj->b", gradients, hessian, gradients).mean() / (mean @ mean)
+    assert interaction == {"value": pytest.approx(expected, rel=1e-10), "error": 0}
 
 
 def radius_in_mean_square(eta, hessians, share):
@@ -98,15 +102,21 @@ def radius_in_mean_square(eta, hessians, share):
     return np.abs(np.linalg.eigvals(np.array(columns))).max()
 
 
-@pytest.mark.parametrize("batch", [1, 3, SAMPLES])
-@pytest.mark.parametrize("outputs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_the_mean_square_sharpness_is_where_the_second_moment_begins_to_grow(batch, outputs):
+@pytest.mark.parametrize(
+    ("batch", "replacement", "outputs"),
+    [
+        (3, False, 1),
+        pytest.param(3, True, 2, marks=pytest.mark.slow),
+        pytest.param(SAMPLES, False, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_the_mean_square_sharpness_is_where_the_second_moment_begins_to_grow(batch, replacement, outputs):
     """Of a linear network with one layer, whose Hessian is the Gauss–Newton matrix."""
     problem = flowsim.EmpiricalRisk(X, np.tile(Y[:, None], outputs))
-    network = flowsim.Perceptron.gaussian(widths=[3, outputs], scale=0.5, key=jax.random.key(1), activation=jnp.tanh)
-    curvature = measured(MeanSquareSharpness(batch), problem, network)
+    network = Layer(np.full((outputs, 3), 0.5))
+    (curvature,) = measured(MeanSquareSharpness(batch, replacement=replacement), problem=problem, network=network)
     hessians = np.array([np.kron(np.eye(outputs), 2 * np.outer(x, x)) for x in X])
-    share = (SAMPLES - batch) / (batch * (SAMPLES - 1))
+    share = 1 / batch if replacement else (SAMPLES - batch) / (batch * (SAMPLES - 1))
     assert radius_in_mean_square(2 / curvature, hessians, share) == pytest.approx(1, abs=1e-8)
     assert radius_in_mean_square(2.02 / curvature, hessians, share) > 1.001
     if batch == SAMPLES:
@@ -114,38 +124,23 @@ def test_the_mean_square_sharpness_is_where_the_second_moment_begins_to_grow(bat
 
 
 @pytest.mark.slow
-def test_of_one_weight_it_is_a_ratio_of_moments():
-    x = X[:, :1]
-    problem = flowsim.EmpiricalRisk(x, Y[:, None])
-    network = flowsim.Perceptron.gaussian(widths=[1, 1], scale=0.5, key=jax.random.key(1), activation=jnp.tanh)
-    curvatures = 2 * x[:, 0] ** 2
-    for replacement, share in ((True, 1 / 3), (False, 6 / 24)):
-        expected = curvatures.mean() + share * curvatures.var() / curvatures.mean()
-        assert measured(MeanSquareSharpness(3, replacement=replacement), problem, network) == pytest.approx(expected)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("ratio", "shrinks"), [(0.9, True), (1.1, False)])
 def test_sgd_on_data_that_can_be_fitted_shrinks_in_the_mean_square_just_below_it(ratio, shrinks):
     x = np.random.default_rng(5).uniform(0.5, 1.5, (12, 1))
     problem = flowsim.EmpiricalRisk(x, np.zeros((12, 1)))
-    network = flowsim.Perceptron.gaussian(widths=[1, 1], scale=1.0, key=jax.random.key(1), activation=jnp.tanh)
-    eta = 2 * ratio / measured(MeanSquareSharpness(2, replacement=True), problem, network)
+    network = Layer(np.ones((1, 1)))
+    (curvature,) = measured(MeanSquareSharpness(2, replacement=True), problem=problem, network=network)
+    eta = 2 * ratio / curvature
     optimizer = SGD(eta, 2, replacement=True)
     run = flowsim.repeat(network, problem, optimizer=optimizer, seeds=range(20_000), steps=12, record_steps=[0])
     assert (run.mean("risk")[-1] < run.mean("risk")[0]) == shrinks
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.slow
-def test_a_regression_that_keeps_its_samples_is_drawn_and_probed_as_they_are(outputs):
-    y = np.stack([Y, Y**2], axis=1)[:, :outputs].squeeze()
-    network = flowsim.DeepLinear.gaussian(widths=[3, 4, outputs], scale=0.5, key=jax.random.key(1))
-    optimizers = (
-        SGD(0.05, 3),
-        flowsim.LabelNoiseSGD(0.05, 3, deviation=0.1),
-        flowsim.NoisyDescent(0.05, 3),
-    )
+def test_a_regression_that_keeps_its_samples_is_drawn_and_probed_as_they_are():
+    y = np.stack([Y, Y**2], axis=1)
+    network = flowsim.DeepLinear.gaussian(widths=[3, 4, 2], scale=0.5, key=jax.random.key(1))
+    optimizers = SGD(0.05, 3), flowsim.LabelNoiseSGD(0.05, 3, deviation=0.1), flowsim.NoisyDescent(0.05, 3)
     probes = [GradientNoise(BATCH), NoiseInteraction(BATCH), MeanSquareSharpness(BATCH), BatchSharpness(BATCH)]
     options = {"steps": 20, "record_steps": [0, 20], "probes": probes, "stopping": flowsim.Stopping(gradient_norm=None)}
     for optimizer in optimizers:
@@ -183,10 +178,12 @@ descent: {learning_rates: [0.01], steps: 5}
         assert (problem.sample_count() == 20) == kept
 
 
-X_MANY = np.random.default_rng(2).standard_normal((200, 3))
-MANY = flowsim.EmpiricalRisk(
-    X_MANY, np.sin(X_MANY.sum(1))[:, None] + 0.2 * np.random.default_rng(3).standard_normal((200, 1))
-)
+def many():
+    """Return a network, and the risk of 200 samples, of which not all batches are listed."""
+    X = np.random.default_rng(2).standard_normal((200, 3))
+    y = np.sin(X.sum(1)) + 0.2 * np.random.default_rng(3).standard_normal(200)
+    network = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=0.5, activation="tanh", key=jax.random.key(1))
+    return {"network": network, "problem": flowsim.EmpiricalRisk(X, y[:, None])}
 
 
 @pytest.mark.parametrize("make", [BatchSharpness, NoiseInteraction])
@@ -194,10 +191,10 @@ MANY = flowsim.EmpiricalRisk(
 def test_intervals_hold_the_mean_as_often_as_they_say(make):
     """Records at weights that hardly move, each with draws of its own, and the mean of all of them in their midst."""
     probe, name = make(2, rtol=0.08, draws=4096 if make is BatchSharpness else 128), make.label.name
-    run = flowsim.descend(NETWORK, MANY, learning_rate=1e-9, steps=199, record_steps=range(200), probes=[probe])
+    run = flowsim.descend(**many(), learning_rate=1e-9, steps=199, record_steps=range(200), probes=[probe])
     key = "mean" if make is BatchSharpness else "value"
     value, error = (np.asarray(run.diagnostics[name][column]) for column in (key, "error"))
-    exact = measured(make(2, draws=20_000), MANY)
+    (exact,) = measured(make(2, draws=20_000), **many())
     assert exact["error"] == 0
     assert (error > 0).all()
     assert len(set(value.tolist())) == 200
@@ -207,37 +204,11 @@ def test_intervals_hold_the_mean_as_often_as_they_say(make):
 
 @pytest.mark.slow
 def test_more_is_drawn_for_a_smaller_tolerance_and_no_more_than_allowed():
-    coarse, fine = (measured(BatchSharpness(5, rtol=rtol, draws=4096), MANY) for rtol in (0.1, 0.02))
+    probes = [BatchSharpness(5, rtol=rtol, draws=4096) for rtol in (0.1, 0.02)]
+    coarse, fine, few = measured(*probes, BatchSharpness(5, rtol=1e-4, draws=128), **many())
     assert fine["error"] <= 0.02 * fine["mean"] < coarse["error"] <= 0.1 * coarse["mean"]
     assert abs(fine["mean"] - coarse["mean"]) < 2 * coarse["error"]
-    few = measured(BatchSharpness(5, rtol=1e-4, draws=128), MANY)
     assert few["error"] > 0.02 * few["mean"]
-
-
-@pytest.mark.slow
-def test_repetitions_draw_batches_of_their_own():
-    run = flowsim.repeat(
-        NETWORK,
-        MANY,
-        optimizer=SGD(1e-6, 5),
-        seeds=range(5),
-        steps=3,
-        record_steps=[0],
-        probes=[BatchSharpness(5, rtol=0.2)],
-    )
-    found = run.probes["batch_sharpness"]
-    error = found["error"][:, 1]
-    assert 0.2 * error.mean() < found["mean"][:, 1].std(ddof=1) < error.mean()
-
-
-@pytest.mark.parametrize("make", [BatchSharpness, GradientNoise, MeanSquareSharpness, NoiseInteraction, SharpnessGap])
-@pytest.mark.slow
-def test_single_precision_is_close_to_double(make):
-    single = flowsim.EmpiricalRisk(X_MANY.astype(np.float32), np.asarray(MANY.y, np.float32))
-    network = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if eqx.is_array(leaf) else leaf, NETWORK)
-    double, found = measured(make(5), MANY), measured(make(5), single, network)
-    loose = make in (BatchSharpness, SharpnessGap)  # other draws, and the derivative of an eigenvalue
-    np.testing.assert_allclose(jax.tree.leaves(found), jax.tree.leaves(double), rtol=0.2 if loose else 1e-3)
 
 
 class Edge(flowsim.Problem):
@@ -265,24 +236,23 @@ def edge(sigma, kappa=0.02, alpha=0.2):
 
 @pytest.mark.slow
 def test_the_gap_is_taken_at_the_centre_of_the_oscillation():
-    optimizer = SGD(0.1, 4, replacement=True)
+    probe = SharpnessGap(4, replacement=True)
     for x in (0.0, 0.5, -0.5):
-        found = measured(SharpnessGap(4, replacement=True), edge(4.0), jnp.array([x, 19.5]), optimizer)
+        (found,) = measured(probe, problem=edge(4.0), network=np.array([x, 19.5]), rate=0.1)
         assert found["predicted"] == pytest.approx(0.1 * 4 / (4 * 0.02 * (30 - 19.5)), rel=1e-4)
         assert found["measured"] == pytest.approx(0.5, abs=1e-4)
-    beyond = measured(SharpnessGap(4), edge(4.0), jnp.array([0.1, 31.0]), optimizer)
+    (beyond,) = measured(probe, problem=edge(4.0), network=np.array([0.1, 31.0]), rate=0.1)
     assert np.isnan(beyond["predicted"])
     run = flowsim.integrate(jnp.array([0.1, 19.0]), edge(4.0), t1=0.1, probes=[SharpnessGap(4)])
     assert np.isnan(run.diagnostics["sharpness_gap"]["measured"]).all()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [SGD, flowsim.NoisyDescent])
-def test_sgd_comes_to_the_gap_that_is_predicted_where_noise_decides(make):
+def test_sgd_comes_to_the_gap_that_is_predicted_where_noise_decides():
     run = flowsim.repeat(
         jnp.array([0.6, 19.5]),
         edge(4.0),
-        optimizer=make(0.1, 4, replacement=True),
+        optimizer=SGD(0.1, 4, replacement=True),
         seeds=range(64),
         steps=15_000,
         record_steps=range(5000, 15_000, 97),
@@ -296,14 +266,14 @@ def test_sgd_comes_to_the_gap_that_is_predicted_where_noise_decides(make):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: BatchSharpness(0), "batch must be a number of samples, one or more, got 0"),
-        (lambda: BatchSharpness(3, draws=10), "draws must be a whole number, 64 or more, got 10"),
-        (lambda: NoiseInteraction(3, rtol=0), "rtol must be a number between 0 and 1, got 0"),
-        (lambda: measured(GradientNoise(10)), "batch=10 is more than the 9 samples"),
-        (lambda: measured(MeanSquareSharpness(4), edge(1.0), jnp.array([0.1, 19.0])), "no curved_outputs of each"),
+        (lambda: BatchSharpness(0), "batch must be a number of samples"),
+        (lambda: BatchSharpness(3, draws=10), "draws must be a whole number, 64 or more"),
+        (lambda: NoiseInteraction(3, rtol=0), "rtol must be a number between 0 and 1"),
+        (lambda: GradientNoise(10).check(NEURON, flowsim.EmpiricalRisk(X, Y)), "batch=10 is more than the 9 samples"),
+        (lambda: MeanSquareSharpness(4).check(np.array([0.1, 19.0]), edge(1.0)), "no curved_outputs of each"),
         (
-            lambda: measured(MeanSquareSharpness(4), flowsim.EmpiricalRisk(np.ones((2049, 3)), np.ones((2049, 1)))),
-            "the samples predict 2049 numbers in all: expected at most 2048",
+            lambda: MeanSquareSharpness(4).check(NEURON, flowsim.EmpiricalRisk(np.ones((2049, 3)), np.ones(2049))),
+            "expected at most 2048",
         ),
     ],
 )

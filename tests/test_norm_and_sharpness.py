@@ -1,15 +1,14 @@
 """Norm against sharpness (Matveev et al. 2025): closed forms of the diagonal network, the figure, and its claims."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import equinox as eqx
-import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
 import pytest
 from matveev_2025 import Diagonal, Limits, NormAndSharpness, Teacher, claims, limits_of
-from scipy.optimize import linprog
 
 import flowsim
 from flowsim import cli
@@ -27,13 +26,13 @@ def data_of(draw, **fields):
 
 def with_regressor(beta):
     """Return the network of this regressor that has the least norm and the least sharpness."""
-    root = jnp.sqrt(jnp.abs(jnp.asarray(beta)))
-    layers = root, root * jnp.sign(jnp.asarray(beta))
+    root = np.sqrt(np.abs(beta))
+    layers = root, root * np.sign(beta)
     return eqx.tree_at(lambda network: (network.first, network.last), Diagonal(len(beta)), layers)
 
 
 def squared_norm(network):
-    return float(jnp.sum(network.first**2) + jnp.sum(network.last**2))
+    return float(np.sum(np.square(network.first)) + np.sum(np.square(network.last)))
 
 
 def test_where_the_samples_are_fitted_the_sharpness_has_a_closed_form():
@@ -139,6 +138,7 @@ def test_where_the_test_risk_is_least_is_not_chosen_by_the_draws_that_it_is_meas
     assert verdicts(limits(2), dataclasses.replace(dense, test_risk=lucky))[4] is Verdict.FAILS
 
 
+@pytest.mark.slow
 def test_norm_and_regressor_are_in_balance_along_descent_from_a_small_start():
     # The flow conserves u² − v², and descent nearly does, so that ‖W‖² = 2‖β‖₁ up to scale² for each entry.
     end = flowsim.descend(Diagonal(3, scale=1e-3), flowsim.EmpiricalRisk(X, Y), learning_rate=0.3, steps=3000).network
@@ -182,6 +182,8 @@ def test_the_scenario_measures_them(tmp_path):
 
 @pytest.mark.slow
 def test_from_small_weights_the_flow_has_the_least_norm_of_all_that_fit():
+    from scipy.optimize import linprog
+
     # min ‖β‖₁ with Xβ = y is a linear program in β = β₊ − β₋; what is above it falls with the scale, if slowly.
     inputs, labels = data_of(3, nonzero=40).training
     problem, stopping = flowsim.EmpiricalRisk(inputs, labels), flowsim.Stopping(risk=1e-16)
@@ -198,15 +200,14 @@ def test_from_small_weights_the_flow_has_the_least_norm_of_all_that_fit():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("sweep=null", "figure: found no sweep of flow and descents over data.nonzero, two or more, and data.draw"),
+        ("sweep=null", "figure: found no sweep of flow and descents"),
         ("sweep.over={data.nonzero: [2], data.draw: [0]}", "sweep: found no sweep of flow and descents"),
         ("sweep.descent=[]", "sweep: found no sweep of flow and descents"),
         ("record=[test_risk]", "record: found no record of squared_norm"),
-        ("data.nonzero=50", "data.nonzero: found 50; expected at most 40, the number of features"),
+        ("data.nonzero=50", "data.nonzero: found 50; expected at most 40"),
         ("network={kind: mlp, depth: 2, scale: 0.5}", "network.kind: found network of kind mlp"),
     ],
 )
 def test_a_scenario_without_what_the_figure_shows_is_refused(setting, message):
-    with pytest.raises(ScenarioError) as refused:
+    with pytest.raises(ScenarioError, match=re.escape(message)):
         read_scenario(SHIPPED, parse_overrides([setting]))
-    assert message in str(refused.value)

@@ -1,15 +1,15 @@
 """Objects show themselves: in a line, as the table of the command line, in a notebook, drawn, and once stored."""
 
+import dataclasses
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
-import pandas
 import pytest
+from made_runs import made_comparison, with_runs
 from own_networks import first_weight, make, regression
 from table_checks import check_fits
 
@@ -17,7 +17,7 @@ import flowsim
 from flowsim import report
 from flowsim.curvature.eigenpair import eigenpairs_dense
 from flowsim.formatting import with_entries
-from flowsim.results import StoreError
+from flowsim.results import ResultFolder, StoreError
 from flowsim.theory import Assumption, Claim, Statement, Statements, Verdict, judge
 
 MET = [Assumption("A1", True)]
@@ -25,13 +25,15 @@ MET = [Assumption("A1", True)]
 
 @pytest.fixture(scope="module")
 def both():
-    """A flow and two descents, with a probe of a number and one of two."""
-    probes = [first_weight, _two_numbers]
-    return flowsim.compare(make(jax.random.key(0), 0.6), regression(), [0.02, 0.1], steps=60, records=8, probes=probes)
+    """A flow and two descents of closed forms, with a probe of a number and one of two."""
 
+    def probed(run):
+        count = len(run.times)
+        measured = {"number": np.arange(count) + 1.0, "pair": np.stack([np.ones(count), np.arange(count)], axis=1)}
+        labels = {name: flowsim.Label(name, f"what {name} says", name) for name in measured}
+        return dataclasses.replace(run, diagnostics=measured, labels=labels)
 
-def _two_numbers(network):
-    return jnp.stack([jnp.sum(weight**2) for weight in network.weights])
+    return with_runs(made_comparison([0.1, 0.4]), probed)
 
 
 @pytest.fixture(scope="module")
@@ -53,33 +55,34 @@ def nothing_computes(monkeypatch):
     monkeypatch.setattr("flowsim.dynamics.trajectory.sharpness", refuse)
 
 
-@pytest.fixture(autouse=True)
-def _no_figures_are_left():
-    yield
-    plt.close("all")
+@pytest.fixture
+def axes():
+    from matplotlib.figure import Figure
+
+    return lambda: Figure().subplots()
 
 
 def _page(shown):
     return xml.fromstring(f"<div>{shown._repr_html_()}</div>")
 
 
-class TestLines:
-    @pytest.mark.slow
-    def test_a_trajectory_says_what_moved_it_how_it_ended_and_where(self, both, descent, nothing_computes):
-        flow = both.flow
-        end = f"converged at t = {float(flow.time):.4g} after {int(flow.steps)} steps, risk {flow.final_risk:.3g}"
-        assert repr(flow) == f"Trajectory(gradient_flow, {end})"
-        assert repr(descent).startswith("Trajectory(gradient_descent, η = 0.02, step limit at t = 1.2 after 60 steps")
+def _leaves(change, run):
+    return jax.tree.map(lambda leaf: jnp.asarray(change(np.asarray(leaf))), run)
 
-    @pytest.mark.slow
+
+class TestLines:
+    def test_runs_say_what_moved_them_how_they_ended_and_where(self, both, descent, nothing_computes):
+        assert repr(both.flow) == "Trajectory(gradient_flow, converged at t = 20 after 50 steps, risk 0.5)"
+        assert repr(descent) == "Trajectory(gradient_descent, η = 0.1, converged at t = 20 after 200 steps, risk 0.5)"
+        assert repr(both) == "Comparison(GF converged; η = 0.1 converged; η = 0.4 converged)"
+
     def test_a_batch_says_how_many_runs_ended_in_which_way(self, both):
-        batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), both.flow)
+        batch = _leaves(lambda leaf: np.stack([leaf, leaf]), both.flow)
         assert repr(batch) == str(batch) == "Trajectory(gradient_flow, 2 runs: 2 converged)"
         assert batch._repr_html_() is None
         with pytest.raises(ValueError, match=r"one run outside of jax.jit, found .*2 runs.*leaf\[0\]"):
             batch.to_dataset()
 
-    @pytest.mark.slow
     def test_a_traced_trajectory_has_a_line_a_print_and_no_numbers(self, both):
         seen = []
 
@@ -87,28 +90,16 @@ class TestLines:
             seen.extend([repr(run), str(run)])
             return run.risk
 
-        jax.jit(looked_at)(both.flow)
-        records = len(both.flow.times)
-        assert seen == [f"Trajectory(gradient_flow, traced, {records} records)"] * 2
-        seen.clear()
-        jax.eval_shape(jax.vmap(looked_at), jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), both.flow))
-        assert seen == [f"Trajectory(gradient_flow, traced, {records} records)"] * 2
+        jax.eval_shape(looked_at, both.flow)
+        jax.eval_shape(jax.vmap(looked_at), _leaves(lambda leaf: np.stack([leaf, leaf]), both.flow))
+        assert seen == ["Trajectory(gradient_flow, traced, 41 records)"] * 4
 
-    @pytest.mark.parametrize("leaf", [None, True, "a word", jax.ShapeDtypeStruct((3,), float), object()])
-    @pytest.mark.slow
-    def test_a_tree_of_anything_in_the_place_of_numbers_has_a_line(self, both, leaf):
-        assert repr(jax.tree.map(lambda _: leaf, both.flow)).startswith("Trajectory(gradient_flow, ")
-
-    @pytest.mark.slow
-    def test_deleted_arrays_have_a_line(self, both):
-        gone = jax.tree.map(jnp.array, both.flow)
+    def test_a_tree_of_anything_in_the_place_of_numbers_has_a_line(self, both):
+        for leaf in (None, True, "a word", jax.ShapeDtypeStruct((3,), float), object()):
+            assert repr(jax.tree.map(lambda _, leaf=leaf: leaf, both.flow)).startswith("Trajectory(gradient_flow, ")
+        gone = _leaves(np.array, both.flow)
         jax.tree.map(lambda leaf: leaf.delete(), gone)
         assert repr(gone).startswith("Trajectory(gradient_flow, no numbers")
-
-    @pytest.mark.slow
-    def test_others_are_a_line_each(self, both, swept):
-        assert repr(both) == "Comparison(GF converged; η = 0.02 step limit; η = 0.1 step limit)"
-        assert repr(swept) == "Sweep(2 scale × 2 noise; 2 repetitions; runs GF, η = 0.1)"
 
     @pytest.mark.slow
     def test_eigenvalues_carry_their_certificate_and_tracers_their_shape(self):
@@ -129,43 +120,35 @@ def _same(found, expected):
 
 
 class TestPrinted:
-    @pytest.mark.slow
     def test_a_trajectory_is_a_table_with_one_row(self, both, descent):
         assert "GF" in str(both.flow)
         lines = str(descent).splitlines()
         rule = next(number for number, line in enumerate(lines) if line.startswith("─"))
-        assert lines[rule + 1].split()[:3] == ["GD", "0.02", "60"]
-        assert "100" in lines[rule + 1].split()  # 2/η
+        assert lines[rule + 1].split()[:3] == ["GD", "0.1", "200"]
+        assert "20" in lines[rule + 1].split()[4:]  # 2/η
         assert lines[rule + 2].startswith("GD by")
         assert "distance" not in str(descent)
 
     @pytest.mark.parametrize(
         ("error", "said"), [(RuntimeError("no"), "2/η  verdict"), (TypeError("no jvp"), "no table: Ty")]
     )
-    @pytest.mark.slow
     def test_printing_a_trajectory_never_raises(self, descent, monkeypatch, error, said):
         def refuse(*arguments, **options):
             raise error
 
         monkeypatch.setattr("flowsim.dynamics.trajectory.sharpness", refuse)
-        alone = jax.tree.map(lambda leaf: leaf, descent)
-        alone = type(alone)(**{name: getattr(alone, name) for name in alone.__dataclass_fields__} | {"sharpness": None})
-        assert said in str(alone)  # without the sharpness, which is not known
+        assert said in str(dataclasses.replace(descent, sharpness=None))  # which is then not known
+
+    def test_tables_fit_eighty_columns_and_have_header_cells_in_a_notebook(self, both, descent):
+        for shown, title, header in ((both, "a name", "distance to the flow"), (descent, "", "verdict")):
+            check_fits(report.tables(shown.to_dataset(), title))
+            assert header in ["".join(cell.itertext()) for cell in _page(shown).findall(".//th[@scope='col']")]
 
     @pytest.mark.slow
-    def test_everything_fits_eighty_columns(self, both, descent, swept):
-        for tables in (
-            report.tables(both.to_dataset(), "a name"),
-            report.tables(descent.to_dataset(), ""),
-            report.sweep_shown(swept.dataset, "a name"),
-        ):
-            check_fits(tables)
-
-    @pytest.mark.slow
-    def test_a_notebook_gets_tables_with_header_cells(self, both, descent, swept):
-        for shown, headers in ((both, "distance to the flow"), (descent, "verdict"), (swept, "settled")):
-            named = ["".join(cell.itertext()) for cell in _page(shown).findall(".//th[@scope='col']")]
-            assert headers in named
+    def test_a_sweep_has_a_line_and_a_table(self, swept):
+        assert repr(swept) == "Sweep(2 scale × 2 noise; 2 repetitions; runs GF, η = 0.1)"
+        check_fits(report.sweep_shown(swept.dataset, "a name"))
+        assert "settled" in ["".join(cell.itertext()) for cell in _page(swept).findall(".//th[@scope='col']")]
 
 
 class TestStatements:
@@ -187,14 +170,13 @@ class TestStatements:
         assert "below one" in str(claim)
         assert len(_page(claim).findall(".//th")) == 3
 
-    @pytest.mark.slow
     def test_statements_about_runs_are_those_of_their_table(self, both):
         about = flowsim.RunStatements(report.views.read_runs(both.to_dataset()).others[0].run, (_held(),))
-        assert repr(about) == "RunStatements(η = 0.02: held holds)"
-        assert str(about).splitlines()[-1].split() == ["held", "GD", "0.02", "1", "2", "0.5", "holds"]
+        assert repr(about) == "RunStatements(η = 0.1: held holds)"
+        assert str(about).splitlines()[-1].split() == ["held", "GD", "0.1", "1", "2", "0.5", "holds"]
         assert str(both.statements) == "no statements"
         frame = type(both.statements)((about,)).to_dataframe()
-        assert frame[["learning_rate", "name", "verdict"]].values.tolist() == [[0.02, "held", "holds"]]
+        assert frame[["learning_rate", "name", "verdict"]].values.tolist() == [[0.1, "held", "holds"]]
 
 
 def _held():
@@ -204,30 +186,42 @@ def _held():
 class TestStored:
     """What is read back tells the same, to the last character, without computing."""
 
-    @pytest.mark.parametrize("name", ["both", "flow", "descent", "swept"])
-    @pytest.mark.slow
-    def test_live_and_read_back_are_the_same(self, request, both, tmp_path, name):
-        live = both.flow if name == "flow" else request.getfixturevalue(name)
-        live.save(tmp_path / "mine")
-        again = flowsim.open_results(tmp_path / "mine")
-        stored = again.swept if name == "swept" else again.comparison
+    def _check(self, live, stored):
+        import pandas
+
         assert str(live) == str(stored)
         assert live._repr_html_() == stored._repr_html_()
         pandas.testing.assert_frame_equal(live.to_dataframe(), stored.to_dataframe())
         assert live.to_dataframe().attrs["units"] == stored.to_dataframe().attrs["units"]
         assert live.figures().keys() == stored.figures().keys()
-        assert all(line in str(again) for line in str(stored).splitlines())
 
-    @pytest.mark.slow
-    def test_results_answer_for_their_data_set_and_are_copied(self, both, tmp_path, nothing_computes):
-        both.save(tmp_path / "mine")
+    def test_a_comparison_and_its_data_set_read_back_are_the_same(self, both, tmp_path, axes, nothing_computes):
+        ResultFolder(tmp_path / "mine").write_dataset(both.to_dataset())
         found = flowsim.open_results(tmp_path / "mine")
-        assert repr(found).startswith(f"Results('{tmp_path / 'mine'}': StoredRuns(GF converged; η = 0.02 step")
+        self._check(both, found.comparison)
+        assert repr(found).startswith(f"Results('{tmp_path / 'mine'}': StoredRuns(GF converged; η = 0.1 conv")
         assert str(found).startswith("mine\n")
         assert found.to_dataset().identical(found.trajectories)
-        assert found.plot("risk").get_ylabel() == r"risk $R$"
-        assert set(found.figures()) >= {"sharpness", "distance", "first_weight"}
+        assert found.plot("risk", ax=axes()).get_ylabel() == r"risk $R$"
         assert len(_page(found).findall(".//caption")) == 2
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", ["flow", "descent", "swept"])
+    def test_what_is_saved_and_read_back_is_the_same(self, request, both, tmp_path, name):
+        live = both.flow if name == "flow" else request.getfixturevalue(name)
+        live.save(tmp_path / "mine")
+        again = flowsim.open_results(tmp_path / "mine")
+        stored = again.swept if name == "swept" else again.comparison
+        self._check(live, stored)
+        assert all(line in str(again) for line in str(stored).splitlines())
+        if name == "descent":
+            assert again.summary["flow"] is None
+            assert [run["learning_rate"] for run in again.summary["descent"]] == [0.1]
+
+    @pytest.mark.slow
+    def test_results_are_copied_and_other_results_are_kept(self, both, tmp_path):
+        both.save(tmp_path / "mine")
+        found = flowsim.open_results(tmp_path / "mine")
         written = found.save(tmp_path / "copy")
         assert {path.name for path in written} >= {"trajectories.nc", "summary.json", "sharpness.png"}
         assert str(flowsim.open_results(tmp_path / "copy").comparison) == str(found.comparison)
@@ -236,16 +230,8 @@ class TestStored:
         with pytest.raises(StoreError, match="is the folder that these results were read from"):
             found.save(tmp_path / "mine", overwrite=True)
 
-    @pytest.mark.slow
-    def test_the_summary_of_a_lone_descent_has_no_flow(self, descent, tmp_path):
-        descent.save(tmp_path / "mine")
-        summary = flowsim.open_results(tmp_path / "mine").summary
-        assert summary["flow"] is None
-        assert [run["learning_rate"] for run in summary["descent"]] == [0.02]
-
 
 class TestFrames:
-    @pytest.mark.slow
     def test_trajectories_have_a_row_for_each_run_and_record(self, both):
         runs = [both.flow, *(one.trajectory for one in both.descents)]
         frame = both.to_dataframe()
@@ -253,8 +239,8 @@ class TestFrames:
         for number, run in enumerate(runs):
             part = frame[frame["run"] == number]
             np.testing.assert_array_equal(part["risk"], run.risk)
-            np.testing.assert_array_equal(part[["_two_numbers_0", "_two_numbers_1"]], run.diagnostics["_two_numbers"])
-        assert frame["learning_rate"].dropna().unique().tolist() == [0.02, 0.1]
+            np.testing.assert_array_equal(part[["pair_0", "pair_1"]], run.diagnostics["pair"])
+        assert frame["learning_rate"].dropna().unique().tolist() == [0.1, 0.4]
         assert frame["dynamics"].unique().tolist() == ["gradient_flow", "gradient_descent"]
         assert frame.attrs["units"]["risk"] == "1"
         assert frame.attrs["long_name"]["risk"] == "risk R(W)"
@@ -262,6 +248,8 @@ class TestFrames:
 
     @pytest.mark.slow
     def test_sweeps_have_a_row_for_each_point_repetition_and_run(self, swept):
+        import pandas
+
         frame = swept.to_dataframe()
         assert len(frame) == 2 * 2 * 2 * 2
         row = frame[
@@ -276,36 +264,36 @@ class TestFrames:
 
 
 class TestPlots:
-    @pytest.mark.parametrize("quantity", ["sharpness", "risk", "distance", "first_weight", "_two_numbers"])
-    @pytest.mark.slow
-    def test_a_quantity_is_drawn_as_in_the_figures(self, both, quantity):
-        _, mine = plt.subplots()
-        drawn = both.plot(quantity, ax=mine)
-        assert drawn is mine
+    def test_a_quantity_is_drawn_as_in_the_figures(self, both, axes):
         figures = both.figures()
-        if quantity in figures:
-            figure = figures[quantity].axes[0]
-            assert (drawn.get_ylabel(), drawn.get_yscale()) == (figure.get_ylabel(), figure.get_yscale())
-            assert drawn.get_xlabel() == figure.get_xlabel() == r"time $t = \eta k$"
-            assert len(drawn.lines) == len(figure.lines)
-        assert {text.get_text() for text in drawn.get_legend().get_texts()} >= {r"$\eta = 0.02$", r"$\eta = 0.1$"}
+        for quantity in ("sharpness", "risk", "distance", "number", "pair"):
+            mine = axes()
+            drawn = both.plot(quantity, ax=mine)
+            assert drawn is mine
+            if quantity in figures:
+                figure = figures[quantity].axes[0]
+                assert (drawn.get_ylabel(), drawn.get_yscale()) == (figure.get_ylabel(), figure.get_yscale())
+                assert drawn.get_xlabel() == figure.get_xlabel() == r"time $t = \eta k$"
+                assert len(drawn.lines) == len(figure.lines)
+            assert {text.get_text() for text in drawn.get_legend().get_texts()} >= {r"$\eta = 0.1$", r"$\eta = 0.4$"}
+        assert {"sharpness", "distance", "number", "pair"} <= set(figures)
 
-    @pytest.mark.slow
-    def test_a_lone_descent_has_its_edge_and_no_flow(self, descent):
-        axes = descent.plot("sharpness")
-        labels = [line.get_label() for line in axes.lines]
-        assert r"$\eta = 0.02$" in labels
+    def test_a_lone_descent_has_its_edge_and_no_flow(self, descent, axes):
+        labels = [line.get_label() for line in descent.plot("sharpness", ax=axes()).lines]
+        assert r"$\eta = 0.1$" in labels
         assert "GF" not in labels
-        assert descent.to_dataset()["learning_rate"].values.tolist() == [0.02]
+        assert descent.to_dataset()["learning_rate"].values.tolist() == [0.1]
         assert set(descent.figures()) >= {"squared_distance", "sharpness"}
         assert "distance" not in descent.figures()
 
-    @pytest.mark.slow
-    def test_unknown_names_are_answered_with_the_known_ones(self, both, swept):
-        with pytest.raises(ValueError, match=r"'sharpnes' was not recorded: there are risk, .*first_weight"):
+    def test_unknown_names_are_answered_with_the_known_ones(self, both):
+        with pytest.raises(ValueError, match=r"'sharpnes' was not recorded: there are risk, .*number"):
             both.plot("sharpnes")
         with pytest.raises(ValueError, match=r"'time' was not recorded"):
             both.plot("time")
+
+    @pytest.mark.slow
+    def test_unknown_names_of_a_sweep_are_answered_with_the_known_ones(self, swept):
         with pytest.raises(ValueError, match=r"'time' was not recorded: there are .*first_weight.*steps"):
             swept.plot("time")
         with pytest.raises(ValueError, match=r"at has 'depth': the axes beside scale, along which it goes, are noise"):
@@ -314,15 +302,15 @@ class TestPlots:
             swept.plot("risk", at={"noise": 7})
 
     @pytest.mark.slow
-    def test_a_sweep_is_drawn_along_its_first_axis_where_asked_on_the_others(self, swept):
-        axes = swept.plot("first_weight", at={"noise": 0.9})
-        assert axes.get_title() == "noise = 0.9"
-        assert axes.get_xlabel() == "scale of the initialization"
-        line = next(line for line in axes.lines if line.get_label() == "GF")
+    def test_a_sweep_is_drawn_along_its_first_axis_where_asked_on_the_others(self, swept, axes):
+        drawn = swept.plot("first_weight", ax=axes(), at={"noise": 0.9})
+        assert drawn.get_title() == "noise = 0.9"
+        assert drawn.get_xlabel() == "scale of the initialization"
+        line = next(line for line in drawn.lines if line.get_label() == "GF")
         ends = swept.dataset["final_first_weight"].sel(noise=0.9).isel(run=0).mean("repetition")
         np.testing.assert_allclose(line.get_ydata(), ends, rtol=1e-12)
-        assert swept.plot("steps").get_ylabel() == "steps"
-        assert swept.plot("sharpness").get_title() == "noise = 0.2"
+        assert swept.plot("steps", ax=axes()).get_ylabel() == "steps"
+        assert swept.plot("sharpness", ax=axes()).get_title() == "noise = 0.2"
 
 
 @pytest.mark.slow
@@ -343,9 +331,8 @@ def test_importing_flowsim_brings_no_tables_and_no_figures():
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.slow
-def test_the_table_of_a_flow_alone_has_no_columns_of_dashes():
-    lines = str(flowsim.integrate(make(jax.random.key(0), 0.6), regression())).splitlines()
+def test_the_table_of_a_flow_alone_has_no_columns_of_dashes(both):
+    lines = str(both.flow).splitlines()
     rule = next(number for number, line in enumerate(lines) if line.startswith("──"))
     assert lines[rule + 1].startswith("GF")
     assert "–" not in lines[rule + 1]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
+import numpy as np
 import pytest
 from pydantic import Field, ValidationError
 
@@ -32,8 +32,8 @@ class Huber(Cost):
     power: int = 2
     side: Literal["left", "right"] | None = None
     knots: tuple[float, ...] = (1.0, 2.0)
-    activation: Callable = jnp.tanh
-    scale: jax.Array = eqx.field(default_factory=lambda: jnp.ones(2))
+    activation: Callable = np.tanh
+    scale: jax.Array = eqx.field(default_factory=lambda: np.ones(2))
 
     def __check_init__(self):
         if self.delta <= 0:
@@ -52,7 +52,7 @@ def test_a_kind_may_be_written_as_its_name_or_with_its_options():
     assert Holder.model_validate({"cost": "plain"}).cost.make() == Plain()
     made = Holder.model_validate({"cost": {"kind": "huber", "delta": 3, "power": 3.0, "knots": [4]}}).cost.make()
     assert (made.delta, made.power, made.side, made.knots) == (3.0, 3, None, (4.0,))
-    assert made.activation is jnp.tanh  # which YAML cannot write
+    assert made.activation is np.tanh  # which YAML cannot write
 
 
 def test_the_options_are_dumped_with_the_name_of_the_kind_and_read_back():
@@ -71,7 +71,6 @@ def test_a_recipe_made_in_python_is_told_its_name():
     [
         ({"kind": "huber", "detla": 1}, ("cost", "detla"), "extra_forbidden"),
         ({"kind": "huber", "delta": "1"}, ("cost", "delta"), "float_type"),
-        ({"kind": "huber", "power": 2.5}, ("cost", "power"), "int_type"),
         ({"kind": "huber", "side": "up"}, ("cost", "side"), "literal_error"),
         ({"kind": "huber", "knots": [1, "x"]}, ("cost", "knots", 1), "float_type"),
         ({"kind": "huber", "delta": -1}, ("cost",), "refused"),
@@ -86,11 +85,6 @@ def test_a_wrong_option_is_refused_at_its_place(value, place, kind):
         Holder.model_validate({"cost": value})
     (found,) = caught.value.errors()
     assert (found["loc"], found["type"]) == (place, kind)
-
-
-def test_the_message_of_an_unknown_kind_names_the_nearest():
-    with pytest.raises(ValidationError, match="found the text 'hubr'; expected one of plain, huber, or a cost of your"):
-        Holder.model_validate({"cost": "hubr"})
 
 
 def test_a_parameter_that_yaml_cannot_write_needs_a_default():

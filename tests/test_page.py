@@ -5,27 +5,25 @@ import dataclasses
 import json
 import os
 import re
-import shutil
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
-import xarray
 import yaml
+from made_runs import made_comparison
 from rich.console import Console
 
 import flowsim
 from flowsim import cli, report
 from flowsim.cli.report import conclude
-from flowsim.data import gaussian_teacher
 from flowsim.report.page import Entry, index_page, page
-from flowsim.report.page.render import Group, group_of_runs, plain
+from flowsim.report.page.render import Group, group_of_runs, group_of_sweep, plain
 from flowsim.report.panels import Axis, Curve, Key, Panel
 from flowsim.report.panels.panel import data_limits
 from flowsim.results.runs import read_runs
-from flowsim.results.store import StoreError
+from flowsim.results.schema import attributes
+from flowsim.results.store import ResultFolder, StoreError
 from flowsim.scenarios import header_comment
 
 # What may stand where a browser would load something: a part of the page, the data itself, or a file beside it.
@@ -65,13 +63,17 @@ class Read(HTMLParser):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A flow, a descent that follows it and one that diverges, saved from Python."""
-    problem = flowsim.LinearRegression(*gaussian_teacher(np.random.default_rng(0), 20, 3))
-    network = flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=0.6, key=jax.random.key(1))
-    both = flowsim.compare(network, problem, [0.1, 4.0], steps=200, records=40)
+    """The folder of a flow, a descent that follows it and one that diverges, without figures, which take long."""
     place = tmp_path_factory.mktemp("page") / "mine"
-    both.save(place)
+    ResultFolder(place).write_dataset(made_comparison([0.1, 3.0]).to_dataset())
+    made = report.document(flowsim.open_results(place), "mine")
+    dataclasses.replace(made, draw=dict).write(ResultFolder(place))
     return place
+
+
+@pytest.fixture(scope="module")
+def results(folder):
+    return flowsim.open_results(folder)
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +86,14 @@ def read(text):
     return Read(text)
 
 
+def page_of(results, title="mine"):
+    return page(results, title, tables=[], warnings=[], complete=True, panels=[])
+
+
 def doubles(packed):
     return np.frombuffer(base64.b64decode(packed["doubles"]), "<f8")
 
 
-@pytest.mark.slow
 def test_a_page_loads_nothing_from_anywhere(text, read):
     assert read.links
     for link in read.links:
@@ -98,9 +103,7 @@ def test_a_page_loads_nothing_from_anywhere(text, read):
     assert len(text) < 5_000_000
 
 
-@pytest.mark.slow
-def test_the_tables_of_the_page_are_those_of_the_terminal(folder, read):
-    results = flowsim.open_results(folder)
+def test_the_tables_of_the_page_are_those_of_the_terminal(results, read):
     words = set(" ".join(read.cells).split())
     for table in report.document(results, "mine").tables:
         for line in report.printed(table).splitlines():
@@ -109,13 +112,11 @@ def test_the_tables_of_the_page_are_those_of_the_terminal(folder, read):
     assert "diverged" in words
 
 
-@pytest.mark.slow
-def test_page_and_summary_and_data_set_hold_the_same_numbers(folder, read):
+def test_page_and_summary_and_data_set_hold_the_same_numbers(results, read):
     (group,) = json.loads(read.scripts["content"])
-    results = flowsim.open_results(folder)
     runs = read_runs(results.trajectories)
     ordered = [runs.flow, *runs.by_rate]
-    assert [key["label"] for key in group["keys"]] == ["GF", "η = 0.1", "η = 4, diverged"]
+    assert [key["label"] for key in group["keys"]] == ["GF", "η = 0.1", "η = 3, diverged"]
     for run, key in zip(ordered, group["keys"], strict=True):
         series = group["series"][key["name"]]
         for name, column in series.items():
@@ -140,20 +141,18 @@ def test_page_and_summary_and_data_set_hold_the_same_numbers(folder, read):
         assert doubles(series[name])[-1] == flow[name]
 
 
-@pytest.mark.slow
-def test_the_data_stand_in_the_page_itself(folder, read):
+def test_the_data_are_in_the_page_itself(folder, read):
     inside = {found["download"]: found["href"] for tag, found in read.tags if tag == "a" and "download" in found}
     assert set(inside) == {"trajectories.nc", "summary.json"}
     for name, link in inside.items():
         assert base64.b64decode(link.partition("base64,")[2]) == (folder / name).read_bytes()
 
 
-@pytest.mark.slow
 def test_everything_that_is_seen_is_said_in_words_too(read):
     plots = [found for tag, found in read.tags if found.get("role") == "img"]
     assert len(plots) >= 5
     for found in plots:
-        assert "η = 4, diverged" in found["aria-label"]
+        assert "η = 3, diverged" in found["aria-label"]
     assert all(len(found["alt"]) > 5 for tag, found in read.tags if tag == "img")
     headers = [found for tag, found in read.tags if tag == "th"]
     assert headers
@@ -163,30 +162,28 @@ def test_everything_that_is_seen_is_said_in_words_too(read):
     assert ("html", {"lang": "en"}) in read.tags
 
 
-@pytest.mark.slow
-def test_what_did_not_arrive_stands_at_the_top(text):
-    assert text.index("η = 4: diverged at step") < text.index("<table")
+def test_what_did_not_arrive_is_said_at_the_top(text):
+    assert text.index("η = 3: diverged at step") < text.index("<table")
     assert "Everything that counts ended as expected." in text
 
 
-@pytest.mark.slow
-def test_names_are_text_and_never_code(folder, tmp_path):
-    results = flowsim.open_results(folder)
-    named = results.trajectories.rename_vars({"risk": "risk"}).copy()
+def test_names_are_text_and_never_code(results):
+    named = results.trajectories.copy()
     named["risk"].attrs["long_name"] = "</script><script>alert(1)</script>"
     named["time"].attrs["long_name"] = "<b>"
-    report.save(named, tmp_path / "mine")
-    page = (tmp_path / "mine" / "report.html").read_text(encoding="utf-8")
-    assert "<script>alert" not in page
-    assert "&lt;script&gt;alert(1)" in page
+    made = page_of(dataclasses.replace(results, trajectories=named))
+    assert "<script>alert" not in made
+    assert "&lt;script&gt;alert(1)" in made
 
 
 @pytest.mark.slow
-def test_a_page_made_again_is_the_same(folder, text, capsys):
-    (folder / "report.html").unlink()
-    assert cli.main(["report", str(folder)]) == 0
-    assert f"wrote {folder}/report.html" in capsys.readouterr().out.replace("\n", "")
-    assert (folder / "report.html").read_text(encoding="utf-8") == text
+def test_a_page_made_again_is_the_same(tmp_path, capsys):
+    made_comparison([0.1, 3.0]).save(tmp_path / "mine")
+    before = (tmp_path / "mine" / "report.html").read_bytes()
+    (tmp_path / "mine" / "report.html").unlink()
+    assert cli.main(["report", str(tmp_path / "mine")]) == 0
+    assert f"wrote {tmp_path}/mine/report.html" in capsys.readouterr().out.replace("\n", "")
+    assert (tmp_path / "mine" / "report.html").read_bytes() == before
 
 
 def documents(folder, names):
@@ -195,7 +192,7 @@ def documents(folder, names):
         SimpleNamespace(
             results=SimpleNamespace(folder=folder / name, scenario={}, asked_figures=()),
             complete=name != names[-1],
-            warnings=("η = 4: diverged",),
+            warnings=("η = 3: diverged",),
             figures={"distance": None, "sharpness": None},
             panels={},
         )
@@ -259,21 +256,38 @@ def test_limits_hold_every_value_on_either_scale():
     assert data_limits(np.array([np.nan])) is None
 
 
+def test_critical_learning_rates_of_a_sweep_are_drawn_below_what_theory_allows():
+    import xarray
+
+    lower = np.ones((2, 1)) * [0.1, 0.2, 0.4]
+    arrays = {"initial_risk": lower, "critical_learning_rate_lower": lower, "critical_learning_rate_upper": 4 * lower}
+    variables = {name: (("scale", "repetition"), values, attributes(name)) for name, values in arrays.items()}
+    variables["sharpness_lower_bound"] = ("scale", np.full(2, 2.5), attributes("sharpness_lower_bound"))
+    coordinates = {"scale": ("scale", [0.3, 0.6], attributes("scale")), "repetition": [0, 1, 2]}
+    (panel,) = group_of_sweep(xarray.Dataset(variables, coordinates)).panels
+    *every, median, allowed = panel.curves
+    assert panel.heading == "Critical learning rate"
+    np.testing.assert_allclose(median.y, 0.4)
+    np.testing.assert_allclose(allowed.y, 0.8)
+    np.testing.assert_allclose(sorted(every[0].y), [0.2, 0.2, 0.4, 0.4, 0.8, 0.8])
+    assert panel.y.log[1] > 0.8
+
+
 def test_doubles_are_kept_to_the_last_bit():
     values = np.array([0.1, np.nan, np.inf, 5e-324])
     np.testing.assert_array_equal(doubles(plain({"v": values})["v"]), values)
 
 
-@pytest.mark.slow
-def test_a_run_of_one_record_is_a_mark(folder):
-    dataset = flowsim.open_results(folder).trajectories.isel(record=slice(0, 1))
+def test_a_run_of_one_record_is_a_mark(results):
+    dataset = results.trajectories.isel(record=slice(0, 1))
     group = group_of_runs(dataset.assign(records=("run", np.ones(3, int)))).content()
     assert all(curve["marks"] == [0] for plot in group["plots"] for curve in plot["curves"])
 
 
 @pytest.mark.slow
-def test_a_page_of_many_runs_and_quantities_stays_light(folder):
-    results = flowsim.open_results(folder)
+def test_a_page_of_many_runs_and_quantities_stays_light(results):
+    import xarray
+
     flow, descent = (results.trajectories.isel(run=[place]) for place in (0, 1))
     many = [descent.assign_coords(learning_rate=("run", [0.1 + 0.001 * number])) for number in range(40)]
     wide = xarray.concat([flow, *many], "run", data_vars="minimal", coords="minimal", compat="override")
@@ -282,41 +296,30 @@ def test_a_page_of_many_runs_and_quantities_stays_light(folder):
     label = {"symbol": "p", "units": "1", "logarithmic": 1, "long_name": "p"}
     wide = wide.assign({f"probe_{number}": wide["risk"].assign_attrs(label) for number in range(20)})
     made = dataclasses.replace(results, trajectories=wide)
-    text = page(made, "wide", tables=[], warnings=[], complete=True, panels=[])
+    text = page_of(made, "wide")
     assert len(Read(text).tags) > 41 + 20
     assert len(text.encode()) < 5_000_000
 
 
-@pytest.mark.slow
-def test_a_scenario_that_ran_quick_is_not_shortened_twice(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "figure-quick")
-    (tmp_path / "figure-quick" / "scenario.yaml").write_text("scenario: {seed: 0, sweep: {first_look: true}}")
-    results = flowsim.open_results(tmp_path / "figure-quick")
-    text = page(results, "figure-quick", tables=[], warnings=[], complete=True, panels=[])
+def test_a_page_has_the_comment_of_its_scenario_at_the_top_and_the_command_without_quick(results, tmp_path):
+    here = tmp_path / "figure-quick"
+    here.mkdir()
+    comment = "Two <descents>\n\nOne follows the flow,\nthe other diverges."
+    scenario = {"comment": comment, "scenario": {"seed": 0, "sweep": {"first_look": True}}}
+    (here / "scenario.yaml").write_text(yaml.safe_dump(scenario))
+    text = page_of(dataclasses.replace(results, folder=here), "figure-quick")
     assert "<code>python -m flowsim figure-quick.yaml</code>" in text
     assert "<code>python -m flowsim report figure-quick</code>" in text
-
-
-@pytest.mark.slow
-def test_the_comment_of_a_scenario_stands_at_the_top_of_its_page(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "said")
-    comment = "Two <descents>\n\nOne follows the flow,\nthe other diverges."
-    (tmp_path / "said" / "scenario.yaml").write_text(yaml.safe_dump({"comment": comment, "scenario": {"seed": 0}}))
-    text = page(flowsim.open_results(tmp_path / "said"), "said", tables=[], warnings=[], complete=True, panels=[])
     top = text[text.index("<header>") : text.index("</header>")]
     assert '<p class="comment title">Two &lt;descents&gt;</p>' in top
     assert '<p class="comment">One follows the flow, the other diverges.</p>' in top
-    nothing = page(flowsim.open_results(folder), "mine", tables=[], warnings=[], complete=True, panels=[])
-    assert 'class="comment' not in nothing
+    assert 'class="comment' not in page_of(results)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("comment", [3, ["a", "b"]])
-def test_a_comment_that_is_no_text_is_one_message(folder, tmp_path, comment):
-    shutil.copytree(folder, tmp_path / "said")
-    (tmp_path / "said" / "scenario.yaml").write_text(yaml.safe_dump({"comment": comment, "scenario": {}}))
+def test_a_comment_that_is_no_text_is_one_message(results, tmp_path):
+    (tmp_path / "scenario.yaml").write_text("comment: 3\nscenario: {}\n")
     with pytest.raises(StoreError, match=r"comment is .*, not a text"):
-        _ = flowsim.open_results(tmp_path / "said").comment
+        _ = dataclasses.replace(results, folder=tmp_path).comment
 
 
 @pytest.mark.parametrize(

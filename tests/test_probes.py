@@ -15,7 +15,6 @@ from flowsim.networks import split
 from flowsim.probes import Moment, TestAccuracy as Accuracy, TestRisk as Risk, TopEigenvalues
 from flowsim.probes.held_out import right
 
-RNG = np.random.default_rng(0)
 SCENARIO = """\
 seed: 0
 data: {kind: digits, classes: [0, 1, 2], samples: 12, test_samples: 9}
@@ -27,14 +26,16 @@ record: [test_risk, test_accuracy, {kind: top_eigenvalues, count: 2}]
 
 
 class Linear(eqx.Module):
-    weight: jax.Array
+    weight: np.ndarray
 
     def __call__(self, x):
         return self.weight @ x
 
 
-def moment(network, problem):
-    return Moment(network, problem, None, jnp.zeros(()), jnp.zeros(()))
+@eqx.filter_jit
+def measured(probes, network, problem):
+    """Return what probes measure, in one program."""
+    return [probe.measure(Moment(network, problem, None, jnp.zeros(()), jnp.zeros(()))) for probe in probes]
 
 
 @pytest.mark.parametrize(
@@ -52,48 +53,46 @@ def test_a_prediction_is_right_where_its_largest_entry_or_its_sign_is_that_of_th
 
 
 def test_the_risk_and_accuracy_of_held_out_samples_are_theirs():
-    X, X_test = RNG.standard_normal((6, 3)), RNG.standard_normal((5, 3))
-    y, y_test = np.eye(2)[RNG.integers(2, size=6)], np.eye(2)[RNG.integers(2, size=5)]
-    network = Linear(jnp.asarray(RNG.standard_normal((2, 3))))
-    at = moment(network, flowsim.EmpiricalRisk(X, y))
-    predicted = X_test @ np.asarray(network.weight).T
-    found = Risk(flowsim.EmpiricalRisk(X_test, y_test)).measure(at)
-    np.testing.assert_allclose(found, np.mean(np.sum((predicted - y_test) ** 2, axis=1)), rtol=1e-14)
+    rng = np.random.default_rng(0)
+    X, X_test, network = rng.standard_normal((6, 3)), rng.standard_normal((5, 3)), Linear(rng.standard_normal((2, 3)))
+    y, y_test = np.eye(2)[rng.integers(2, size=6)], np.eye(2)[rng.integers(2, size=5)]
+    probes = Risk(flowsim.EmpiricalRisk(X_test, y_test)), Accuracy((X_test, y_test))
+    found = measured(probes, network, flowsim.EmpiricalRisk(X, y))
+    predicted = X_test @ network.weight.T
+    np.testing.assert_allclose(found[0], np.mean(np.sum((predicted - y_test) ** 2, axis=1)), rtol=1e-14)
     share = np.mean(predicted.argmax(axis=1) == y_test.argmax(axis=1))
-    np.testing.assert_allclose(Accuracy((X_test, y_test)).measure(at), share, rtol=1e-15)
+    assert 0 < share < 1
+    np.testing.assert_allclose(found[1], share, rtol=1e-15)
 
 
 @pytest.mark.slow
 def test_the_eigenvalues_are_the_largest_of_the_dense_hessian():
-    problem = flowsim.EmpiricalRisk(RNG.standard_normal((8, 3)), RNG.standard_normal(8))
+    rng = np.random.default_rng(0)
+    problem = flowsim.EmpiricalRisk(rng.standard_normal((8, 3)), rng.standard_normal(8))
     network = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=1.0, biases=True, key=jax.random.key(0))
     weights, rest = split(network)
     hessian = dense_hessian(lambda moved: problem(eqx.combine(moved, rest)), weights)
-    found = TopEigenvalues(count=4).measure(moment(network, problem))
+    (found,) = measured([TopEigenvalues(count=4)], network, problem)
     np.testing.assert_allclose(found, np.linalg.eigvalsh(hessian)[:-5:-1], rtol=1e-9)
 
 
 def test_more_eigenvalues_than_weights_and_fewer_than_one_are_refused():
-    network = Linear(jnp.ones((1, 3)))
     with pytest.raises(ValueError, match="count is 4: expected at most 3, the number of weights"):
-        TopEigenvalues(count=4).measure(moment(network, flowsim.EmpiricalRisk(np.ones((2, 3)), np.ones(2))))
+        TopEigenvalues(count=4).check(Linear(np.ones((1, 3))), None)
     with pytest.raises(ValueError, match="count is 0: expected how many"):
         TopEigenvalues(count=0)
 
 
 def test_held_out_labels_that_stand_for_no_class_of_the_network_have_no_accuracy():
-    network, X = Linear(jnp.ones((1, 3))), jnp.asarray(RNG.standard_normal((4, 3)))
-    assert Accuracy((X, jnp.sign(X.sum(1)))).measure(moment(network, None)) == 1
-    assert np.isnan(Accuracy((X, X.sum(1) > 0)).measure(moment(network, None)))
+    network, X = Linear(np.ones((1, 3))), np.random.default_rng(0).standard_normal((4, 3))
+    signs, zeros = Accuracy((X, np.sign(X.sum(1)))), Accuracy((X, X.sum(1) > 0))
+    np.testing.assert_array_equal(measured([signs, zeros], network, None), [1, np.nan])
     with pytest.raises(ValueError, match="test_samples hold 5 numbers for each sample, and the network predicts 1"):
-        Accuracy((X, jnp.eye(5)[:4])).measure(moment(network, None))
+        measured([Accuracy((X, np.eye(5)[:4]))], network, None)
 
 
 def test_parts_of_a_label_that_are_no_tuple_of_labels_are_refused_where_they_are_written(tmp_path, capsys):
-    message = r"the parts of the label size are \{'first': 'first size'\}: expected a tuple of labels; write parts=\("
-    with pytest.raises(TypeError, match=message):
-        flowsim.Label("size", "sizes", "s", parts={"first": "first size"})
-    with pytest.raises(TypeError, match="expected a tuple of labels"):
+    with pytest.raises(TypeError, match=r"expected a tuple of labels; write parts=\("):
         flowsim.Label("size", "sizes", "s", parts=("first size",))
     (tmp_path / "probe_of_a_dict.py").write_text(
         "import flowsim\n\n\nclass Size(flowsim.Probe):\n"
@@ -101,9 +100,7 @@ def test_parts_of_a_label_that_are_no_tuple_of_labels_are_refused_where_they_are
     )
     (tmp_path / "s.yaml").write_text(SCENARIO)
     assert main([str(tmp_path / "s.yaml"), "--out", str(tmp_path), "--set", "record=probe_of_a_dict:Size"]) == 2
-    error = capsys.readouterr().err
-    assert "whose module fails (TypeError: the parts of the label size are" in error
-    assert len(error.splitlines()) == 1
+    assert "whose module fails (TypeError: the parts of the label size are" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -126,19 +123,16 @@ def test_probes_with_options_and_held_out_samples_are_recorded_stored_and_drawn(
         assert (tmp_path / "s" / "figures" / f"{name}.png").stat().st_size > 5000
 
 
-# fmt: off
-WRONG = {
-    "nothing held out": ("data.test_samples=0", "record[0]: found test_risk beside data of kind digits tha"),
-    "an unknown option": ("record=[{kind: top_eigenvalues, cuont: 2}]", "record[0].cuont: found an unknown key; expect"
-        "ed one of kind, count; write count"),
-    "a wrong option": ("record=[{kind: top_eigenvalues, count: x}]", "record[0].count: found the text 'x'; expec"),
-    "the same twice": ("record=[test_risk, test_risk]", "record: found two probes called test_risk"),
-    "labels for another loss": ("data.labels=index", "for one sample the network predicts shape (3,) and y holds s"),
-}
-# fmt: on
-
-
-@pytest.mark.parametrize(("option", "message"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("data.test_samples=0", "record[0]: found test_risk beside data of kind digits"),
+        ("record=[{kind: top_eigenvalues, cuont: 2}]", "write count"),
+        ("record=[{kind: top_eigenvalues, count: x}]", "record[0].count: found the text 'x'"),
+        ("record=[test_risk, test_risk]", "record: found two probes called test_risk"),
+        ("data.labels=index", "the network predicts shape (3,)"),
+    ],
+)
 def test_what_cannot_be_recorded_is_one_message_and_exit_code_2(tmp_path, capsys, option, message):
     (tmp_path / "s.yaml").write_text(SCENARIO)
     assert main([str(tmp_path / "s.yaml"), "--out", str(tmp_path), "--set", option]) == 2

@@ -1,4 +1,4 @@
-"""What a problem must have, and what it may have besides."""
+"""What a problem must have, and what it may have."""
 
 import re
 from functools import partial
@@ -43,7 +43,7 @@ class KnownQuartic(Quartic):
         return lambda other: (slope * other.weight)[None]
 
 
-START = Point(jnp.array(3.0))
+START, TARGET = Point(np.array(3.0)), np.array(1.0)
 
 
 def quartic_at(t):
@@ -54,7 +54,7 @@ def quartic_at(t):
 @pytest.mark.parametrize("kind", [Quartic, KnownQuartic])
 @pytest.mark.slow
 def test_a_risk_alone_is_integrated_and_more_knowledge_gives_the_same_flow(kind):
-    flow = flowsim.integrate(START, kind(jnp.array(1.0)), ts=[1.0, 4.0], t1=4.0, rtol=1e-9)
+    flow = flowsim.integrate(START, kind(TARGET), ts=[1.0, 4.0], t1=4.0, rtol=1e-9)
     assert flow.method == "StiffnessSwitching"
     # At the times of the records the risk is known; relative errors of w − 1 count four times.
     np.testing.assert_allclose(flow.risk, (quartic_at(np.array([1.0, 4.0])) - 1) ** 4 / 4, rtol=1e-6)
@@ -67,47 +67,36 @@ def test_a_risk_alone_is_descended():
     weight = 3.0
     for _ in range(20):
         weight -= 0.05 * (weight - 1) ** 3
-    descent = flowsim.descend(START, Quartic(jnp.array(1.0)), learning_rate=0.05, steps=20)
+    descent = flowsim.descend(START, Quartic(TARGET), learning_rate=0.05, steps=20)
     np.testing.assert_allclose(descent.network.weight, weight, rtol=1e-13)
-    assert flowsim.sharpness(START, Quartic(jnp.array(1.0))) == pytest.approx(12.0)
+    assert flowsim.sharpness(START, Quartic(TARGET)) == pytest.approx(12.0)
 
 
 @pytest.mark.slow
 def test_a_point_of_no_slope_and_no_curvature_is_a_minimum_where_the_risk_is_not_lower_beside_it():
-    at_rest = Point(jnp.array(1.0))
-    assert flowsim.integrate(at_rest, Quartic(jnp.array(1.0))).outcome is flowsim.Outcome.CONVERGED
+    at_rest = Point(TARGET)
+    assert flowsim.integrate(at_rest, Quartic(TARGET)).outcome is flowsim.Outcome.CONVERGED
     cubic = flowsim.Risk(lambda point: (point.weight - 1) ** 3)
     assert flowsim.integrate(at_rest, cubic).outcome is flowsim.Outcome.STATIONARY
-    assert flowsim.integrate(at_rest, KnownQuartic(jnp.array(1.0))).outcome is flowsim.Outcome.CONVERGED
+    assert flowsim.integrate(at_rest, KnownQuartic(TARGET)).outcome is flowsim.Outcome.CONVERGED
 
 
-@pytest.mark.slow
-def test_an_excess_risk_can_be_a_criterion_once_the_infimum_is_declared():
-    stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-2)
-    run = flowsim.integrate(START, KnownQuartic(jnp.array(1.0)), stopping=stopping)
-    assert run.outcome is flowsim.Outcome.RISK_REACHED
-    with pytest.raises(ValueError, match="a problem of your own its infimum"):
-        flowsim.integrate(START, Quartic(jnp.array(1.0)), stopping=stopping)
-
-
-@pytest.mark.parametrize("kind", ["linear regression", "empirical", "any function", "with weight decay", "one's own"])
-def test_every_problem_tells_its_risk_by_name(kind):
-    network = flowsim.DeepLinear.gaussian(widths=[5, 3, 1], scale=0.5, key=jax.random.key(0))
+def test_every_problem_tells_its_risk_by_name():
+    network = flowsim.DeepLinear([np.linspace(-1, 1, 15).reshape(3, 5), np.array([[0.3, -0.5, 1.0]])])
     X, y = np.random.default_rng(0).standard_normal((7, 5)), np.arange(7.0)
-    residuals = y - X @ np.asarray(network.regressor())
-    square = np.sum(np.asarray(network.weights[0]) ** 2) + np.sum(np.asarray(network.weights[1]) ** 2)
+    mean = np.mean((y - X @ (network.weights[1] @ network.weights[0])[0]) ** 2)
+    square = sum(np.sum(np.asarray(weight) ** 2) for weight in network.weights)
     of_samples = flowsim.EmpiricalRisk(X, y)
-    risk, known = {
-        "linear regression": (lambda: flowsim.LinearRegression(X, y).risk(network), np.mean(residuals**2)),
-        "empirical": (lambda: of_samples.risk(network), np.mean(residuals**2)),
-        "any function": (lambda: flowsim.Risk(lambda w: jnp.sum(w**3)).risk(jnp.array([2.0, 1.0])), 9.0),
-        "with weight decay": (
-            lambda: flowsim.RegularizedRisk(of_samples, 0.3).risk(network),
-            np.mean(residuals**2) + 0.15 * square,
-        ),
-        "one's own": (lambda: Quartic(jnp.array(1.0)).risk(START), 4.0),
-    }[kind]
-    np.testing.assert_allclose(risk(), known, rtol=1e-12)
+    regression, decayed = flowsim.LinearRegression(X, y), flowsim.RegularizedRisk(of_samples, 0.3)
+    cubes = flowsim.Risk(lambda w: jnp.sum(w**3))
+    found = eqx.filter_jit(
+        lambda network: (
+            [problem.risk(network) for problem in (regression, of_samples, decayed)],
+            [cubes.risk(np.array([2.0, 1.0])), Quartic(TARGET).risk(START)],
+        )
+    )(network)
+    np.testing.assert_allclose(found[0], [mean, mean, mean + 0.15 * square], rtol=1e-12)
+    np.testing.assert_allclose(found[1], [9, 4], rtol=1e-12)
 
 
 class Duck:
@@ -123,7 +112,7 @@ class Duck:
     ("problem", "given"), [(Duck(), "a Duck"), (Quartic, "the class Quartic itself"), (Duck.__call__, "a function")]
 )
 def test_what_is_no_problem_is_refused_with_what_to_subclass(problem, given):
-    batch = Point(jnp.ones(2))
+    batch = Point(np.ones(2))
     for run in (
         lambda: flowsim.integrate(START, problem),
         lambda: flowsim.descend(START, problem, learning_rate=0.1, steps=3),
@@ -138,16 +127,13 @@ def test_what_is_no_problem_is_refused_with_what_to_subclass(problem, given):
     [
         flowsim.integrate,
         lambda *given: flowsim.descend(*given, learning_rate=0.1, steps=1),
-        lambda *given: flowsim.compare(*given, [0.1]),
         flowsim.sharpness,
         curvature.top_eigenpair,
-        lambda *given: curvature.top_eigenpairs(*given, count=1),
         curvature.spectral_bounds,
         curvature.spectrum,
         curvature.layer_sharpness,
         curvature.sharpness_gradient,
         curvature.sharpness_along,
-        lambda *given: curvature.eigenpairs_along(*given, np.arange(1)),
         lambda *given: curvature.contractions(*given, START),
         lambda *given: curvature.preconditioned_eigenpair(*given, START),
         flowsim.theory.minimal_sharpness_bounds_of,
@@ -155,12 +141,12 @@ def test_what_is_no_problem_is_refused_with_what_to_subclass(problem, given):
 )
 def test_a_problem_in_the_place_of_the_network_is_named(asked):
     with pytest.raises(TypeError, match="the network is a Quartic, which is a problem: write the network first, then"):
-        asked(Quartic(jnp.array(1.0)), START)
+        asked(Quartic(TARGET), START)
 
 
 def test_a_problem_without_outputs_is_refused_by_the_solver_that_needs_them():
     with pytest.raises(TypeError, match="curved_outputs of the problem; Quartic has none: use StabilitySwitching"):
-        flowsim.integrate(START, Quartic(jnp.array(1.0)), solver=flowsim.solvers.LowRankExtrapolation())
+        flowsim.integrate(START, Quartic(TARGET), solver=flowsim.solvers.LowRankExtrapolation())
 
 
 class Product(LinearNetwork):
@@ -177,7 +163,7 @@ class Product(LinearNetwork):
 
 
 @pytest.mark.slow
-def test_a_linear_network_of_ones_own_needs_its_regressor_only(problem):
+def test_a_linear_network_needs_its_regressor_only(problem):
     network = Product(jnp.linspace(0.5, 1.5, 5), jnp.linspace(1.0, -1.0, 5))
     field, weights = gradient_field(network, problem)
     assert problem.output_jacobian(field.network, weights) is None
@@ -196,9 +182,9 @@ def applied(params, x):
     return jnp.tanh(x @ params["first"]["kernel"]) @ params["last"]["kernel"]
 
 
-PARAMS = {"first": {"kernel": jnp.ones((3, 2)) / 3}, "last": {"kernel": jnp.array([1.0, -0.5])}}
+PARAMS = {"first": {"kernel": np.ones((3, 2)) / 3}, "last": {"kernel": np.array([1.0, -0.5])}}
 MODEL = jax.tree_util.Partial(applied, PARAMS)
-SEPARATING = jax.tree_util.Partial(lambda weight, x: weight * x[0], jnp.array(5.0))
+SEPARATING = jax.tree_util.Partial(lambda weight, x: weight * x[0], np.array(5.0))
 X = np.random.default_rng(0).standard_normal((6, 3))
 Y = np.where(X[:, 0] > 0, 1.0, -1.0)
 
@@ -217,7 +203,7 @@ def of_a_function(loss, **options):
 
 def takes(call):
     try:
-        return bool(jnp.isfinite(call()))
+        return jax.eval_shape(call).shape == ()
     except TypeError:  # of an argument, or a network, that is not taken
         return False
 
@@ -228,7 +214,9 @@ ABILITIES = {
     "low-rank curvature": lambda make: make(SQUARED).rank(MODEL) is not None,
     "minibatches": lambda make: make(SQUARED).sample_count() is not None,
     "probes of classes": lambda make: make(LOGISTIC).has_margins(),
-    "noise on the targets": lambda make: make(SQUARED).with_label_noise(jax.random.key(0), 0.1) is not None,
+    "noise on the targets": lambda make: bool(
+        jax.eval_shape(lambda: make(SQUARED).with_label_noise(jax.random.key(0), 0.1))
+    ),
     "*no minimizer* known from the loss": lambda make: bool(make(LOGISTIC).decreases_forever(SEPARATING)),
     "samples in chunks where memory is short": lambda make: make(SQUARED).pass_bytes(MODEL) is not None,
     "weights of any pytree": lambda make: takes(lambda: make(SQUARED).risk(PARAMS)),
@@ -247,6 +235,8 @@ def test_the_table_of_risks_in_the_documentation_is_what_they_can():
 
 
 def test_a_function_with_its_parameters_is_a_model_of_samples():
-    run = flowsim.descend(MODEL, of_samples(SQUARED), learning_rate=0.1, steps=3)
-    plain = flowsim.descend(PARAMS, of_a_function(SQUARED), learning_rate=0.1, steps=3)
-    np.testing.assert_allclose(run.network.args[0]["last"]["kernel"], plain.network["last"]["kernel"], rtol=1e-12)
+    weights = np.array([0.5, -1.0, 2.0])
+    run = flowsim.descend(jax.tree_util.Partial(jnp.dot, weights), of_samples(SQUARED), learning_rate=0.1, steps=3)
+    for _ in range(3):
+        weights = weights - 0.1 * 2 / 6 * X.T @ (X @ weights - Y)
+    np.testing.assert_allclose(run.network.args[0], weights, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Kinds by name: registered ones, and those that stand in a user's own module."""
+"""Kinds by name: registered ones, and those of a user's module."""
 
 import sys
 
@@ -43,7 +43,7 @@ def test_a_registered_kind_is_found_by_its_name_and_named_by_it(shapes):
     assert shapes.name_of(shapes["circle"]) == "circle"
 
 
-def test_a_kind_of_a_module_of_ones_own_is_found_by_its_place_and_named_by_it(shapes, outside):
+def test_a_kind_of_a_module_from_outside_is_found_by_its_place_and_named_by_it(shapes, outside):
     outside("shapes_of_mine", "from test_registry import Shape\nclass Square(Shape): pass\n")
     assert shapes["shapes_of_mine:Square"].__name__ == "Square"
     assert shapes.name_of(shapes["shapes_of_mine:Square"]) == "shapes_of_mine:Square"
@@ -53,12 +53,9 @@ def test_a_kind_of_a_module_of_ones_own_is_found_by_its_place_and_named_by_it(sh
     ("name", "message"),
     [
         ("Circel", "found 'Circel'; expected one of circle, or a shape of your own as my_module:MyKind; write circle"),
-        (
-            "no_such_module_here:A",
-            r"found 'no_such_module_here:A', but no module no_such_module_here; expected no_such_",
-        ),
+        ("no_such_module_here:A", "but no module no_such_module_here"),
         ("broken_shapes:A", r"whose module fails \(ZeroDivisionError: division by zero\)"),
-        ("needy_shapes:A", r"whose module needs absent_package; .*; write pip install absent_package"),
+        ("needy_shapes:A", "write pip install absent_package"),
         ("plain_shapes:Squar", r"no Squar in plain_shapes; .*; write plain_shapes:Square"),
         ("plain_shapes:number", "found 'plain_shapes:number', which is not a shape; expected a subclass of Shape"),
     ],

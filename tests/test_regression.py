@@ -1,7 +1,7 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 
 import flowsim
 
@@ -15,7 +15,7 @@ def plain_risk(X, y, regressor):
     return np.sum((y - X @ regressor) ** 2) / len(X)
 
 
-@pytest.mark.parametrize(("n", "d", "m"), [(50, 5, None), (50, 5, 3), (4, 9, None), (4, 9, 2), (1, 3, None), (6, 5, 2)])
+@pytest.mark.parametrize(("n", "d", "m"), [(50, 5, None), (50, 5, 3), (4, 9, 2), (1, 3, None)])
 def test_reduction_equals_numpy_least_squares(n, d, m):
     X, y = data(n, d, m)
     problem = flowsim.LinearRegression(X, y)
@@ -23,14 +23,8 @@ def test_reduction_equals_numpy_least_squares(n, d, m):
     np.testing.assert_allclose(problem.optimum, optimum, atol=1e-13)
     np.testing.assert_allclose(problem.minimal_risk, plain_risk(X, y, optimum), atol=1e-14)
     np.testing.assert_allclose(problem.covariance, X.T @ X / n, atol=1e-13)
-
-
-@pytest.mark.parametrize("m", [None, 3])
-def test_risk_of_a_regressor_is_the_mean_squared_error(m):
-    X, y = data(40, 6, m)
-    regressor = np.random.default_rng(1).standard_normal((6,) if m is None else (6, m))
-    problem = flowsim.LinearRegression(X, y)
-    np.testing.assert_allclose(problem(regressor), plain_risk(X, y, regressor), rtol=1e-13)
+    regressor = np.random.default_rng(1).standard_normal(optimum.shape)
+    np.testing.assert_allclose(jax.jit(lambda w: problem(w))(regressor), plain_risk(X, y, regressor), rtol=1e-13)
 
 
 def test_excess_risk_keeps_all_its_digits_next_to_the_minimum():
@@ -75,16 +69,20 @@ def test_no_covariance_and_no_signal_are_ordinary_data():
     assert float(problem.smallest_eigenvalue) == float(problem.largest_eigenvalue) == 0.0
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6))
-def test_lemma_8_bounds_the_regressor_gradient_by_the_excess_risk(seed):
-    X, y = data(20, 4, seed=seed)
-    problem = flowsim.LinearRegression(X, y)
-    regressor = np.random.default_rng(seed + 1).standard_normal(4)
-    squared = float(np.sum(np.asarray(problem.regressor_gradient(regressor)) ** 2))
-    excess = float(problem.excess_risk(regressor))
-    assert 4 * float(problem.smallest_eigenvalue) * excess <= squared * (1 + 1e-12)
-    assert squared <= 4 * float(problem.largest_eigenvalue) * excess * (1 + 1e-12)
+def test_lemma_8_bounds_the_regressor_gradient_by_the_excess_risk():
+    @jax.jit
+    def found(problem, regressor):
+        squared = jnp.sum(problem.regressor_gradient(regressor) ** 2)
+        return squared, problem.excess_risk(regressor), problem.smallest_eigenvalue, problem.largest_eigenvalue
+
+    for seed in range(25):
+        X, y = data(20, 4, seed=seed)
+        regressor = np.random.default_rng(seed + 1).standard_normal(4)
+        squared, excess, smallest, largest = map(float, found(flowsim.LinearRegression(X, y), regressor))
+        assert 4 * smallest * excess <= squared * (1 + 1e-12)
+        assert squared <= 4 * largest * excess * (1 + 1e-12)
+        expected = 2 * X.T @ (X @ regressor - y) / 20
+        assert squared == pytest.approx(expected @ expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,6 @@ def test_lemma_8_bounds_the_regressor_gradient_by_the_excess_risk(seed):
     [
         (np.ones((3, 2)), np.ones(4), "rows"),
         (np.ones(3), np.ones(3), "shape"),
-        (np.ones((0, 2)), np.ones(0), "empty"),
         (np.array([[1.0, np.nan], [1, 1]]), np.ones(2), "row 1, column 2"),
         (np.ones((2, 2)), np.array([1.0, np.inf]), "infinite"),
         (np.ones((2, 2)) * 1j, np.ones(2), "complex"),
@@ -110,19 +107,19 @@ def test_a_network_that_does_not_fit_the_data_is_refused(problem):
 
 
 def test_a_nonlinear_network_is_sent_to_the_empirical_risk(problem):
-    network = flowsim.Perceptron.gaussian(widths=[5, 1], scale=1.0, key=jax.random.key(0))
+    network = flowsim.Perceptron([np.ones((1, 5))])
     with pytest.raises(TypeError, match="EmpiricalRisk"):
         problem(network)
 
 
-@pytest.mark.parametrize("m", [None, 2])
-def test_empirical_risk_of_a_linear_network_equals_linear_regression(m):
-    X, y = data(20, 4, m)
-    widths = [4, 3, 1 if m is None else m]
-    network = flowsim.DeepLinear.gaussian(widths=widths, scale=0.7, key=jax.random.key(0))
-    np.testing.assert_allclose(
-        flowsim.EmpiricalRisk(X, y)(network), flowsim.LinearRegression(X, y)(network), rtol=1e-13
-    )
+def test_empirical_risk_of_a_linear_network_equals_linear_regression():
+    pairs = []
+    for m in (None, 2):
+        X, y = data(20, 4, m)
+        network = flowsim.DeepLinear([np.linspace(-1, 1, 12).reshape(3, 4), np.ones((m or 1, 3)) / 3])
+        pairs.append((network, flowsim.EmpiricalRisk(X, y), flowsim.LinearRegression(X, y)))
+    for empirical, reduced in jax.jit(lambda: [(one(network), other(network)) for network, one, other in pairs])():
+        np.testing.assert_allclose(empirical, reduced, rtol=1e-13)
 
 
 def test_empirical_risk_takes_another_loss_and_whole_number_labels():
@@ -132,15 +129,15 @@ def test_empirical_risk_takes_another_loss_and_whole_number_labels():
     def logistic(prediction, label):
         return jax.nn.softplus(prediction) - label * prediction
 
-    network = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=1.0, key=jax.random.key(0))
-    outputs = np.array([float(network(x)) for x in X])
-    expected = np.mean(np.log1p(np.exp(outputs)) - labels * outputs)
-    np.testing.assert_allclose(flowsim.EmpiricalRisk(X, labels, logistic)(network), expected, rtol=1e-13)
+    weights = np.array([0.5, -1.0, 2.0])
+    expected = np.mean(np.log1p(np.exp(X @ weights)) - labels * (X @ weights))
+    risk = flowsim.EmpiricalRisk(X, labels, logistic)(jax.tree_util.Partial(jnp.dot, weights))
+    np.testing.assert_allclose(risk, expected, rtol=1e-13)
 
 
 def test_empirical_risk_knows_its_excess_only_where_the_minimum_is_given():
     X, y = data(8, 3)
-    network = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=1.0, key=jax.random.key(0))
+    network = jax.tree_util.Partial(jnp.dot, np.ones(3))
     assert np.isnan(flowsim.EmpiricalRisk(X, y).excess_risk(network))
     known = flowsim.EmpiricalRisk(X, y, minimal_risk=0.25)
     assert float(known.excess_risk(network)) == float(known(network)) - 0.25

@@ -31,7 +31,7 @@ def test_named_columns_have_header_cells_and_others_none(page):
     assert len(page.findall(".//thead/tr/*")) == 3
 
 
-def test_title_and_remarks_stand_around_the_table_as_text(page):
+def test_title_and_remarks_surround_the_table_as_text(page):
     assert _words(page.find(".//table/caption")) == "runs & <others>"
     assert _words(page.find(".//figcaption")) == "GF by Heuna < b"
     assert page.find(".//figcaption/br") is not None

@@ -7,7 +7,6 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import matplotlib.figure
 import numpy as np
 import pytest
 from jacot_2021 import (
@@ -20,7 +19,6 @@ from jacot_2021 import (
     courses_of,
     saddle_to_saddle,
 )
-from scipy.integrate import quad
 from scipy.special import expit
 
 import flowsim
@@ -83,6 +81,10 @@ def with_last(found, changed):
     return [*found[:-1], changed]
 
 
+def slower(one, factor):
+    return dataclasses.replace(one, time=one.time * factor)
+
+
 def test_the_claims_hold_for_the_theory():
     assert verdicts(flows()) == [Verdict.HOLDS] * 7
 
@@ -90,19 +92,18 @@ def test_the_claims_hold_for_the_theory():
 @pytest.mark.parametrize(
     ("number", "broken"),
     [
-        (0, with_last(flows(), course(5, 0.001, order=(0, 2, 1)))),
-        (1, with_last(flows(), course(5, 0.001, level=1.02))),
-        (2, with_last(flows(), dataclasses.replace(course(5, 0.001), stop_distance=np.full(4, 0.02)))),
-        (3, [course(2, 0.01), dataclasses.replace(course(2, 0.001), time=course(2, 0.001).time * 1.02)]),
-        (4, [course(3, 0.01, power=1.1), course(3, 0.001, power=1.1)]),
-        (5, [course(2, 0.01), course(2, 0.001, spectrum=1.05)]),
-        (5, [course(2, 0.01), course(2, 0.001, spectrum=0.4)]),
-        (3, [course(2, 0.01), dataclasses.replace(course(2, 0.001), time=course(2, 0.001).time * 1.006)]),
-        (6, [course(3, 0.01), course(3, 0.001, spectrum=1.15)]),
+        (0, lambda: with_last(flows(), course(5, 0.001, order=(0, 2, 1)))),
+        (1, lambda: with_last(flows(), course(5, 0.001, level=1.02))),
+        (2, lambda: with_last(flows(), dataclasses.replace(course(5, 0.001), stop_distance=np.full(4, 0.02)))),
+        (3, lambda: [course(2, 0.01), slower(course(2, 0.001), 1.006)]),
+        (4, lambda: [course(3, 0.01, power=1.1), course(3, 0.001, power=1.1)]),
+        (5, lambda: [course(2, 0.01), course(2, 0.001, spectrum=1.05)]),
+        (5, lambda: [course(2, 0.01), course(2, 0.001, spectrum=0.4)]),
+        (6, lambda: [course(3, 0.01), course(3, 0.001, spectrum=1.15)]),
     ],
 )
 def test_a_claim_fails_for_flows_that_do_otherwise(number, broken):
-    assert verdicts(broken)[number] is Verdict.FAILS
+    assert verdicts(broken())[number] is Verdict.FAILS
 
 
 def test_what_flows_do_not_tell_is_not_measured():
@@ -129,10 +130,9 @@ def test_jumps_are_timed_between_records():
 
 
 def test_the_figure_is_drawn_of_what_is_there():
-    figure = saddle_to_saddle(flows())
-    assert len(figure.axes) == 6
+    assert len(saddle_to_saddle(flows()).axes) == 6
     for few in ([course(3, 0.1)], []):
-        assert isinstance(saddle_to_saddle(few), matplotlib.figure.Figure)
+        saddle_to_saddle(few)
 
 
 def test_inputs_are_white_and_the_teacher_has_its_singular_values():
@@ -152,7 +152,7 @@ def test_starts_differ_by_their_scale_alone_and_by_their_draw():
         assert not np.allclose(one, third)
 
 
-@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_hessian_at_a_saddle_has_the_negative_eigenvalues_of_the_theory(depth):
     """Two layers: −2s_i, i > r, each h − r times. More: at 0 it vanishes, and no saddle is strict."""
     problem, left, right = problem_and_directions()
@@ -169,6 +169,8 @@ def test_the_hessian_at_a_saddle_has_the_negative_eigenvalues_of_the_theory(dept
 @pytest.mark.parametrize("depth", [2, 4])
 def test_aligned_starts_follow_their_closed_form(depth):
     """da/dt = 2L a^(2−2/L) (s − a) for each singular value a, twice the rate of Saxe et al., whose risk is half."""
+    from scipy.integrate import quad
+
     problem, left, right = problem_and_directions()
 
     @eqx.filter_jit
@@ -203,7 +205,7 @@ def test_the_scenario_measures_the_claims(tmp_path):
     results = flowsim.open_results(tmp_path / "saddle_to_saddle")
     found = SaddleToSaddle().claims(results)
     assert [claim.verdict for claim in found] == [Verdict.HOLDS] * 7
-    assert isinstance(SaddleToSaddle().draw(results), matplotlib.figure.Figure)
+    assert len(SaddleToSaddle().draw(results).axes) == 6
     assert (tmp_path / "saddle_to_saddle" / "figures" / "saddle_to_saddle.png").stat().st_size > 5000
     courses = courses_of(results.required("sweep"))
     assert [(one.depth, one.scale) for one in courses] == [(depth, s) for depth in (2, 3, 5) for s in (0.01, 0.001)]
@@ -217,12 +219,9 @@ def test_the_scenario_measures_the_claims(tmp_path):
     [
         ("sweep=null", "figure: found no sweep over network.depth, network.scale, network.draw alone"),
         ("sweep.over={network.depth: [2], network.scale: [0.1], network.draw: [0]}", "sweep: found no sweep over"),
-        ("network.width=2", "network.width: found 2, of which no map has a rank above that"),
-        ("sweep.repetitions=2", "sweep.repetitions: found 2, of which all start from the same weights"),
         ("record=[sharpness]", "record: found no saddles among what is recorded"),
         ("data={kind: gaussian, samples: 9, features: 5, outputs: 4}", "data: found data of kind gaussian"),
         ("data.samples=4", "data.samples: found 4 of 5 features, which cannot be whitened"),
-        ("data.singular_values=[1.0, 2.0]", "data.singular_values: found [1.0, 2.0]"),
         ("data.singular_values=[5.0, 4.0, 3.0, 2.0, 1.0]", "expected up to 4 positive numbers"),
     ],
 )

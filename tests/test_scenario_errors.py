@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
 from scenario_texts import GOOD, TABLE
 
 from flowsim.scenarios.reading import ScenarioError, parse_overrides, read_scenario
@@ -28,100 +27,73 @@ def table(old: str, new: str) -> str:
 
 # What the file says, and what the message contains; if that begins with a digit, then with the line's number.
 # fmt: off
-NO_YAML = {
+BAD = {
+    # What is no YAML of the plain kind.
     "empty": ("", "1: found an empty file; expected the keys of a scenario; write at least data: and networ"),
-    "comments alone": ("# nothing\n", "1: found an empty file"),
     "a list": ("- 1\n", "1: found a file that holds no keys"),
-    "a word": ("residual", "1: found a file that holds no keys"),
     "two documents": (GOOD + "---\n" + GOOD, "9: found a second document; expected one scenario in a file"),
     "a tab": ("data:\n\tkind: file", "2: found no valid YAML (found character '\\t'"),
     "an open bracket": (GOOD + "x: [1, 2\ny: 3\n", "10: found no valid YAML (expected ',' or ']'"),
-    "an open quotation mark": ('x: "1', "found no valid YAML (found unexpected end of stream)"),
     "a control character": (GOOD + "x: \x01", "9: found the character U+0001; expected text"),
     "an impossible escape": (GOOD + 'x: "\\UFFFFFFFF"', "9: found no valid YAML (an escape that is no char"),
     "half a character": (good("seed", '"\\ud800"'), "1: found half a character (a lone surrogate)"),
-    "an anchor": (good("0.5", "&half 0.5"), "6: found an anchor or alias; expected plain values"),
-    "an alias": (good("0.5", "*half"), "6: found an anchor or alias"),
-    "a bomb": ("a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]", "1: found an anchor or alias"),
+    "an alias": (good("0.5", "*half"), "6: found an anchor or alias; expected plain values"),
     "a Python object": ("x: !!python/object/apply:os.abort []", "1: found the tag 'tag:yaml.org"),
-    "a standard tag": (good("0.5", "!!float 0.5"), "6: found the tag 'tag:yaml.org,2002:float'"),
-    "deep brackets": ("[" * 100_000, "1: found deeper nesting; expected at most 10 levels"),
-    "deep blocks": ("- " * 5_000, "1: found deeper nesting"),
-    "deep keys": ("{a: " * 5_000, "1: found deeper nesting"),
+    "deep brackets": ("[" * 100, "1: found deeper nesting; expected at most 10 levels"),
     "a key twice": (GOOD + "seed: 3\n", "9: seed: found the key a second time, after line 1; expected every"),
-    "an inner key twice": (good("scale", "depth"), "6: network.depth: found the key a second time, after li"),
     "a number as key": (GOOD + "3: 1", "9: found the key 3; expected a word as key"),
     "a list as key": (GOOD + "? [a]\n: 1", "9: found a key made of brackets"),
     "not UTF-8": (GOOD.encode() + b"\xff", "9: found the byte 0xff, which is not UTF-8"),
     "endless digits": (good("3", "9" * 5000), "1: seed: found a number of 5000 digits"),
     "too large": (b"#" * (2**20 + 1), "scenario.yaml: found a file of more than 1048576 bytes"),
-}
-BAD_KEYS = {
+    # Keys.
     "misspelled": (good("depth", "detph"), "5: network.detph: found an unknown key; expected one of kind, d"),
     "misspelled section": (good("network", "Networks"), "3: Networks: found an unknown key; expected one of"),
-    "unknown": (GOOD + "colour: red", "9: colour: found an unknown key; expected one of seed, precision, da"),
-    "a merge key": (good("rtol", "<<: {}, rtol"), "7: flow.'<<': found an unknown key"),
     "a control code": (GOOD + '"\\e[31m": 1', "9: '\\x1b[31m': found an unknown key"),
-    "of another section": (GOOD + "learning_rates: [1]", "lemma_3, sweep, figure; write it as descent.learning_rates"),
-    "of another kind": (good("0.5", "0.5\n  width: 3"), "7: network.width: found an unknown key; expected o"),
-    "of the top": (good("rtol", "seed: 1, rtol"), "t1, max_steps; write it as seed"),
+    "of another section": (GOOD + "learning_rates: [1]", "write it as descent.learning_rates"),
+    "of another kind": (good("0.5", "0.5\n  width: 3"), "7: network.width: found an unknown key"),
+    "of the top": (good("rtol", "seed: 1, rtol"), "write it as seed"),
     "no network": (TABLE[: TABLE.index("network")], "1: network: found nothing; expected a value, for which"),
     "no depth": (good("  depth: 10\n", ""), "3: network.depth: found nothing; expected a value, for which"),
     "no kind": (good("kind: residual", ""), "3: network.kind: found nothing; expected one of residual, mlp"),
     "misspelled kind": (good("residual", "resdual"), "4: network.kind: found the text 'resdual'; expected o"),
-    "a number as kind": (good("residual", "3"), "4: network.kind: found 3; expected one of residual, mlp, conv"),
     "an empty section": (good(" {rtol: 1e-5, t1: inf}", ""), "7: flow: found null; expected a section of ke"),
-    "a list as section": (good("{rtol: 1e-5, t1: inf}", "[1]"), "7: flow: found a list; expected a section"),
     "a number as section": (TABLE + "flow: 5", "3: flow: found 5; expected a section of keys; write flow: {"),
-}
-BAD_NUMBERS = {
+    # Numbers.
     "quoted": (good("0.5", "'0.5'"), "found the text '0.5'; expected a number; write scale: 0.5, without qu"),
     "underscore": (good("50,", "1_000,"), "2: data.samples: found the text '1_000'; expected a whole number"),
-    "a word": (good("0.5", "half"), "6: network.scale: found the text 'half'; expected a number; write scal"),
     "broken": (good("10", "3.5"), "5: network.depth: found 3.5; expected a whole number; write depth: 10"),
     "true as depth": (good("10", "true"), "5: network.depth: found true; expected a whole number"),
     "true as scale": (good("0.5", "true"), "6: network.scale: found true; expected a number"),
-    "null": (good("10", "null"), "5: network.depth: found null; expected a whole number"),
-    "a list": (good("0.5", "[0.5]"), "6: network.scale: found a list; expected a number"),
     "negative seed": (good("3", "-3"), "1: seed: found -3; expected at least 0; write seed: 0"),
     "huge seed": (good("3", "4294967296"), "1: seed: found 4294967296; expected at most 4294967295"),
     "no samples": (good("50", "0"), "2: data.samples: found 0; expected at least 1; write samples: 50"),
     "negative noise": (good("5}", "5, noise: -1}"), "2: data.noise: found -1; expected at least 0"),
     "negative scale": (good("0.5", "-0.5"), "6: network.scale: found -0.5; expected at least 0"),
-    "infinite scale": (good("0.5", ".inf"), "6: network.scale: found inf; expected a finite number"),
-    "overflowing scale": (good("0.5", "1e999"), "6: network.scale: found inf; expected a finite number"),
-    "scale nan": (good("0.5", ".nan"), "6: network.scale: found nan; expected a finite number"),
+    "infinite scale": (good("0.5", "1e999"), "6: network.scale: found inf; expected a finite number"),
     "t1 nan": (good("inf", ".nan"), "7: flow.t1: found nan; expected more than 0"),
-    "t1 negative": (good("inf", "-.inf"), "7: flow.t1: found -inf; expected more than 0"),
     "rtol one": (good("1e-5", "1"), "7: flow.rtol: found 1; expected less than 1; write rtol: 1.0e-06"),
     "rtol zero": (good("1e-5", "0"), "7: flow.rtol: found 0; expected more than 0"),
     "negative atol": (good("rtol", "atol: -1, rtol"), "7: flow.atol: found -1; expected at least 0"),
     "gradient norm zero": (good("rtol", "gradient_norm: 0, rtol"), "flow.gradient_norm: found 0; expected m"),
     "no steps": (good("4e3", "0"), "8: descent.steps: found 0; expected at least 1"),
-    "one learning rate": (good("[0.005, 2e-2]", "0.1"), "8: descent.learning_rates: found 0.1; expected a "),
     "learning rate zero": (good("2e-2", "0"), "8: descent.learning_rates[1]: found 0; expected more than 0"),
-    "infinite learning rate": (good("2e-2", ".inf"), "learning_rates[1]: found inf; expected a finite numbe"),
     "learning rate twice": (good("2e-2", "5e-3"), "descent.learning_rates: found 0.005 twice; expected no r"),
-}
-BAD_WORDS = {
+    # Words.
     "precision": (GOOD + "precision: 64", "found 64; expected one of float64, float32; write precision: flo"),
     "unfit solver": (good("rtol", "solver: Euler, rtol"), "7: flow.solver: found 'Euler'; expected one of auto, "),
-    "lower-case solver": (good("rtol", "solver: kvaerno5, rtol"), "as my_module:MyKind; write solver: Kvaerno5"),
+    "lower-case solver": (good("rtol", "solver: kvaerno5, rtol"), "write solver: Kvaerno5"),
     "yes": (table("[a, b]", "[a], standardize: yes"), "1: data.standardize: found the text 'yes'; expected"),
     "a number": (table("target: y", "target: [y, 5]"), '[1]: found 5; expected text; write "5", in quotes'),
     "an empty name": (table("y", "''"), "1: data.target[0]: found the text ''; expected text that is not em"),
     "no features": (table("[a, b]", "[]"), "1: data.features: found a list; expected at least 1 entry"),
-    "a feature twice": (table("[a, b]", "[a, a]"), "1: data.features: found 'a' twice; expected no repetiti"),
     "no such file": (table("table", "none"), "1: data.path: found 'none.csv', which is no file in /"),
-    "a folder": (table("table.csv", "."), "1: data.path: found '.', which is no file in /"),
-}
-CONTRADICTIONS = {
+    # What contradicts itself, or is too large.
     "target as feature": (table("[a, b]", "[a, y]"), "1: data.features: found 'y', which is also a target;"),
     "two residual outputs": (good("5}", "5, outputs: 2}"), "4: network.kind: found a residual network for 5"),
     "too deep": (good("10", "10000000"), "5: network.depth: found 10000000; expected at most 100000;"),
     "too many weights": (good("5}", "15000}"), "5: network.depth: found a network of 2250000000 weights; ex"),
     "too many samples": (good("50", "1e12"), "2: data.samples: found a matrix of 6000000000000 numbers; exp"),
-    "too many features": (good("5}", "1e6}"), "2: data.features: found a matrix of 1000000000000 numbers; e"),
     "too many steps": (good("4e3", "1e10"), "8: descent.steps: found 20000000000 steps over all learning ra"),
     "rtol for float32": (good("1e-5", "1e-6") + "precision: float32",
         "found 1e-06; expected at least 4e-06, as float32 resolves no less; write precision: float64"),
@@ -131,39 +103,19 @@ CONTRADICTIONS = {
 }
 BAD_OVERRIDES = {
     "network.scal=1": "network.scal: found an unknown key; expected one of kind, depth, scale",
-    "networ.scale=1": "networ: found an unknown key; expected one of seed, precision, data, network, loss, w",
     "scale=1": "scale: found an unknown key; expected one of seed, precision, data, network, loss, weight_decay, flow,",
     "seed.x=1": "seed.x: found an unknown key; expected no keys inside seed; write a value for seed",
-    "network.scale.x=1": "network.scale.x: found an unknown key; expected no keys inside network.scale",
-    "=1": "'': found an unknown key",
     "network.scale": "found no value; expected KEY=VALUE; write network.scale=VALUE",
     "network.scale= ": "found no value; expected KEY=VALUE",
     "network.scale='1'": "network.scale: found the text '1'; expected a number; write scale: 1, without quot",
-    "network.scale=-1": "network.scale: found -1; expected at least 0",
     "network.scale={a: 1}": "network.scale: found a section of keys; expected a number",
     "network.scale=[1": "found no valid YAML",
-    "network.scale=&a 1": "found an anchor or alias",
-    "network.scale=!!float 1": "found the tag",
-    "network.activation=tanh": "network.activation: found an unknown key; expected one of kind, depth, scale",
-    "flow.models=[edg]": "flow.models[0]: found 'edg'; expected one of gradient, central, central_2, centre, stable, "
-    "edge, rod, or a model of descent of your own as my_module:MyKind; write edge",
-    "network.kind=mpl": "network.kind: found the text 'mpl'; expected one of residual, mlp, "
-    "convolutional, residual_mlp, or a network of your own as my_module:MyKind; write kind: mlp",
+    "flow.models=[edg]": "flow.models[0]: found 'edg'; expected one of gradient, central",
+    "network.kind=mpl": "network.kind: found the text 'mpl'; expected one of residual, mlp, ",
     "flow=null": "flow: found null; expected a section of keys",
     "flow={a: {b: 1}}": "flow.a: found an unknown key",
 }
 # fmt: on
-BAD = {
-    f"{group}-{name}": case
-    for group, cases in {
-        "yaml": NO_YAML,
-        "key": BAD_KEYS,
-        "number": BAD_NUMBERS,
-        "word": BAD_WORDS,
-        "contradiction": CONTRADICTIONS,
-    }.items()
-    for name, case in cases.items()
-}
 
 
 @pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD.keys())
@@ -184,29 +136,19 @@ def test_a_misspelled_key_is_not_also_missing(write):
     assert refused(write(good("depth", "Depht"))).endswith("write depth")
 
 
-def test_a_file_that_is_not_there_is_told_from_its_neighbour(write):
+def test_a_file_that_cannot_be_read_is_refused(write, tmp_path, monkeypatch):
     path = write(GOOD)
-    assert "found no such file; expected a scenario file; write scenario.yaml" in refused(
-        path.with_name("scenaroi.yaml")
-    )
+    near = path.with_name("scenaroi.yaml")
+    assert "found no such file; expected a scenario file; write scenario.yaml" in refused(near)
     assert "found no such file" in refused(path.parent / "absent" / "scenario.yaml")
-
-
-def test_a_folder_is_no_scenario(tmp_path):
     assert "found a folder; expected a scenario file" in refused(tmp_path)
+    assert "found embedded null byte" in refused("a\0b")
 
-
-def test_a_file_without_permission_is_refused(write, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    path = write(GOOD)
     monkeypatch.setattr(Path, "open", refuse)
     assert "found no permission to read; expected a scenario file" in refused(path)
-
-
-def test_a_null_byte_in_a_path_is_refused():
-    assert "found embedded null byte" in refused("a\0b")
 
 
 @pytest.mark.parametrize(("override", "message"), BAD_OVERRIDES.items(), ids=BAD_OVERRIDES)
@@ -224,28 +166,26 @@ def test_an_override_does_not_hide_what_is_wrong_with_its_section(write):
     assert "scenario.yaml:7: flow: found 5" in said
 
 
-# fmt: off
-TOKENS = [
-    "data", "network", "flow", "kind", "residual", "gaussian", "depth", "scale", "{", "}", "[", "]", ",", "-",
-    "1", "-1", "1e400", ".nan", "null", "true", "'", '"', "&a", "*a", "!!x", "#", "?", "|", ":", "---",
-    "%YAML", "<<", "=", "é", "\\ud800", "\\UFFFFFFFF", "\n", "\n  ", "\t", "\x00", "\u2028", "\x85",
-]
-# fmt: on
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    words=st.lists(st.sampled_from(TOKENS), max_size=25),
-    glue=st.sampled_from(["", " "]),
-    start=st.integers(0, len(GOOD)),
-    cut=st.integers(0, len(GOOD)),
-)
 @pytest.mark.slow
-def test_whatever_the_text_it_is_read_or_refused(write, words, glue, start, cut):
-    path = write(GOOD[:start] + glue.join(words) + GOOD[start + cut :])
-    try:
-        said = ""
-        assert isinstance(read_scenario(path), Scenario)
-    except ScenarioError as error:
-        said = str(error)
-    assert all(" found " in line and "; write " in line for line in said.splitlines())
+def test_whatever_the_text_it_is_read_or_refused(write):
+    from hypothesis import given, settings, strategies as st
+
+    tokens = ["data", "flow", "depth", "{", "}", "[", "]", ",", "-", "1", "1e400", ".nan", "null", "true", "'", '"']
+    tokens += ["&a", "*a", "!!x", "#", "?", "|", ":", "---", "%YAML", "<<", "=", "é", "\\ud800", "\\UFFFFFFFF"]
+    tokens += ["\n", "\n  ", "\t", "\x00", "\u2028", "\x85"]
+    places = st.integers(0, len(GOOD))
+
+    @settings(max_examples=300, deadline=None)
+    @given(
+        words=st.lists(st.sampled_from(tokens), max_size=25), glue=st.sampled_from(["", " "]), start=places, cut=places
+    )
+    def holds(words, glue, start, cut):
+        path = write(GOOD[:start] + glue.join(words) + GOOD[start + cut :])
+        try:
+            said = ""
+            assert isinstance(read_scenario(path), Scenario)
+        except ScenarioError as error:
+            said = str(error)
+        assert all(" found " in line and "; write " in line for line in said.splitlines())
+
+    holds()

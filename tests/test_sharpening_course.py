@@ -174,9 +174,9 @@ def test_the_scenario_measures_the_courses_and_judges_them(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("sweep.over={network.scale: [0.3]}", "found no sweep over depth and scale alone"),
-        ("sweep=null", "found no sweep over depth and scale alone"),
-        ("record=[]", "found no course of the sharpness among what is recorded"),
+        ("sweep.over={network.scale: [0.3]}", "no sweep over depth and scale alone"),
+        ("sweep=null", "no sweep over depth and scale alone"),
+        ("record=[]", "no course of the sharpness"),
     ],
 )
 def test_the_figure_refuses_what_it_is_not_about(setting, message):

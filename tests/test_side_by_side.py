@@ -1,14 +1,11 @@
-"""Stored runs of several folders side by side: what differs, how the runs end, and their curves over each other."""
+"""Runs of several folders side by side: what differs, how the runs end, and their curves over each other."""
 
 import importlib
 import json
-import os
 import shutil
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-import xarray
 from table_checks import check_fits
 
 import flowsim
@@ -16,7 +13,7 @@ from flowsim import cli
 from flowsim.dynamics import Outcome
 from flowsim.report.panels import INK, SideBySidePanels
 from flowsim.report.side_by_side import names_of, refuse_foreign
-from flowsim.results import ResultFolder, StoreError
+from flowsim.results import ResultFolder, Results, StoreError
 from flowsim.results.runs import FLOW, GRADIENT_DESCENT, Run, run_coordinates
 from flowsim.results.schema import MEASURES, RECORD, RUN, attributes
 
@@ -29,8 +26,10 @@ SCENARIO = {
 }
 
 
-def stored(folder, *, rates=(0.02, 0.1), records=30, end=10.0, bound=15.0, scenario=SCENARIO, version="1.0", **changed):
-    """Write made-up runs that fall like exp(−t), sharper by each run, as flowsim stores them; return the folder."""
+def runs(*, rates=(0.02, 0.1), records=30, end=10.0, bound=15.0, **changed):
+    """Return made-up runs that fall like exp(−t), sharper by each run, in the form in which flowsim stores them."""
+    import xarray
+
     runs = [FLOW, *(Run(GRADIENT_DESCENT, rate) for rate in rates)]
     times = np.broadcast_to(np.linspace(0, end, records), (len(runs), records))
     level = 1.0 + np.arange(len(runs))[:, None]
@@ -44,11 +43,20 @@ def stored(folder, *, rates=(0.02, 0.1), records=30, end=10.0, bound=15.0, scena
     variables = {"time": (dims, times, attributes("time"))}
     variables |= {name: (dims, values, attributes(name)) for name, values in along.items()}
     variables |= {name: (RUN, np.broadcast_to(value, len(runs)), attributes(name)) for name, value in ends.items()}
-    attrs = {} if bound is None else {"sharpness_lower_bound": bound, "sharpness_upper_bound": 2 * bound}
-    here = ResultFolder(folder)
-    here.write_dataset(xarray.Dataset(variables, run_coordinates(runs), attrs).assign(changed))
+    attrs = {"sharpness_lower_bound": bound, "sharpness_upper_bound": 2 * bound}
+    return xarray.Dataset(variables, run_coordinates(runs), attrs).assign(changed)
+
+
+def results(folder, scenario=SCENARIO, version="1.0", **given):
+    """Return the results of made-up runs, of which only the scenario is on the disk: that is much faster."""
     if scenario is not None:
-        here.write_scenario(scenario, {"flowsim": version, "jax": "0"})
+        ResultFolder(folder).write_scenario(scenario, {"flowsim": version, "jax": "0"})
+    return Results(folder, runs(**given), None, None)
+
+
+def stored(folder, scenario=SCENARIO, **given):
+    ResultFolder(folder).write_dataset(runs(**given))
+    ResultFolder(folder).write_scenario(scenario, {"flowsim": "1.0", "jax": "0"})
     return folder
 
 
@@ -57,41 +65,54 @@ def with_keys(**sections):
     return SCENARIO | {name: SCENARIO[name] | keys for name, keys in sections.items()}
 
 
+SHALLOW = {"scenario": with_keys(network={"depth": 5}), "records": 20, "end": 30.0, "bound": 8.0}
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Two folders whose scenarios differ in one key, side by side."""
+    place = tmp_path_factory.mktemp("folders")
+    return flowsim.side_by_side(results(place / "deep"), results(place / "shallow", **SHALLOW))
+
+
+@pytest.fixture(scope="module")
+def panels(both):
+    return SideBySidePanels.of(both.datasets)
+
+
+@pytest.fixture(scope="module")
+def on_disk(tmp_path_factory):
+    place = tmp_path_factory.mktemp("stored")
+    stored(place / "deep")
+    stored(place / "shallow", **SHALLOW)
+    return place
+
+
 @pytest.fixture
-def two(tmp_path):
-    """Two folders whose scenarios differ in one key."""
-    deep, shallow = tmp_path / "deep", tmp_path / "shallow"
-    stored(deep)
-    stored(shallow, scenario=with_keys(network={"depth": 5}), records=20, end=30.0, bound=8.0)
-    return deep, shallow
+def two(on_disk, tmp_path):
+    """The same two folders on the disk."""
+    return [shutil.copytree(on_disk / name, tmp_path / name) for name in ("deep", "shallow")]
 
 
 def files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_only_the_keys_that_differ_are_listed_by_their_dotted_names(two):
-    both = flowsim.side_by_side(*two)
+def test_only_the_keys_that_differ_are_listed_by_their_dotted_names(both):
     assert both.differences == {"network.depth": {"deep": 10, "shallow": 5}}
     differ, _ = check_fits(both.tables())
     assert differ.splitlines()[-1].split() == ["network.depth", "10", "5"]
 
 
 def test_a_key_that_one_scenario_lacks_differs_and_is_a_dash(tmp_path):
-    a, b = stored(tmp_path / "a"), stored(tmp_path / "b", scenario=with_keys(network={"skip": None}))
-    both = flowsim.side_by_side(a, b)
-    assert both.differences == {"network.skip": {"b": None}}
-    assert check_fits(both.tables())[0].splitlines()[-1].split() == ["network.skip", "–", "null"]
+    given = [results(tmp_path / "a"), results(tmp_path / "b", scenario=with_keys(network={"skip": None}))]
+    made = flowsim.side_by_side(*given)
+    assert made.differences == {"network.skip": {"b": None}}
+    assert check_fits(made.tables())[0].splitlines()[-1].split() == ["network.skip", "–", "null"]
 
 
-def test_scenarios_that_are_the_same_are_said_to_be(tmp_path):
-    both = flowsim.side_by_side(stored(tmp_path / "a"), stored(tmp_path / "b"))
-    assert both.differences == {}
-    assert str(both).startswith("the scenarios are the same\n")
-
-
-def test_the_table_of_the_ends_has_a_row_for_each_folder_and_run(two):
-    text = check_fits(flowsim.side_by_side(*two).tables())[1]
+def test_the_table_of_the_ends_has_a_row_for_each_folder_and_run(both):
+    text = check_fits(both.tables())[1]
     rows = [line.split() for line in text.splitlines()]
     of = {name: [row for row in rows if row[-1:] == ["converged"]][place::3] for place, name in enumerate(("GF", "GD"))}
     assert [row[0] for row in of["GF"]] == ["deep", "shallow"]
@@ -99,21 +120,17 @@ def test_the_table_of_the_ends_has_a_row_for_each_folder_and_run(two):
     assert [row[row.index("100") + 4] for row in of["GF"]] == ["2", "6.25"]
 
 
-def test_one_data_set_holds_all_runs_with_the_folder_as_a_coordinate(two):
-    both = flowsim.side_by_side(*two)
+def test_one_data_set_holds_all_runs_with_the_folder_as_a_coordinate(both):
     joined = both.to_dataset()
     assert joined["folder"].values.tolist() == ["deep"] * 3 + ["shallow"] * 3
     assert joined["sharpness_lower_bound"].values.tolist() == [15.0] * 3 + [8.0] * 3
     for name, dataset in both.datasets.items():
         part = joined.isel(run=joined["folder"].values == name)
         for quantity in dataset:
-            assert (
-                np.isnan(part[quantity].values[:, dataset.sizes[RECORD] :]).all()
-                if RECORD in part[quantity].dims
-                else 1
-            )
-            kept = part[quantity].isel({RECORD: slice(dataset.sizes[RECORD])} if RECORD in part[quantity].dims else {})
-            np.testing.assert_array_equal(kept.values, dataset[quantity].values)
+            records = {RECORD: slice(dataset.sizes[RECORD])} if RECORD in dataset[quantity].dims else {}
+            np.testing.assert_array_equal(part[quantity].isel(records).values, dataset[quantity].values)
+            if records:
+                assert np.isnan(part[quantity].values[:, dataset.sizes[RECORD] :]).all()
     frame = both.to_dataframe()
     assert frame.groupby("folder").size().to_dict() == {"deep": 90, "shallow": 60}
     assert frame.attrs["units"]["risk"] == "1"
@@ -122,19 +139,18 @@ def test_one_data_set_holds_all_runs_with_the_folder_as_a_coordinate(two):
 def test_what_one_folder_alone_recorded_is_joined_too(tmp_path):
     probe = (("run", "record", "probe_0"), np.ones((3, 30, 2)), {"long_name": "a probe", "symbol": "p", "units": "1"})
     layers = (("run", "record", "layers_0"), np.ones((3, 30, 2)), {"long_name": "", "symbol": "l", "drawn": "layers"})
-    a, b = stored(tmp_path / "a", probe=probe, layers=layers), stored(tmp_path / "b", rates=(0.3,))
-    both = flowsim.side_by_side(a, b)
-    joined = both.to_dataset()["probe"]
+    a, b = results(tmp_path / "a", probe=probe, layers=layers), results(tmp_path / "b", rates=(0.3,))
+    made = flowsim.side_by_side(a, b)
+    joined = made.to_dataset()["probe"]
     assert joined.shape == (5, 30, 2)
     assert np.isnan(joined[3:]).all()
     assert (joined[:3] == 1).all()
     # Of layers there is a map in the report of their folder; of other arrays the first number is drawn.
-    assert list(both.figures()) == ["sharpness", "squared_distance", "distance", "probe"]
-    assert len(SideBySidePanels.of(both.datasets).panel("probe").curves) == 3
+    assert list(made.figures()) == ["sharpness", "squared_distance", "distance", "probe"]
+    assert len(SideBySidePanels.of(made.datasets).panel("probe").curves) == 3
 
 
-def test_colours_tell_folders_apart_and_dashes_and_marks_the_runs(two):
-    panels = SideBySidePanels.of(flowsim.side_by_side(*two).datasets)
+def test_colours_tell_folders_apart_and_dashes_and_marks_the_runs(panels):
     looks = [key.look for key in panels.keys]
     own = [(look.get("linestyle"), look.get("marker"), look["linewidth"]) for look in looks]
     assert [key.words for key in panels.keys[:2]] == ["deep: GF", "deep: η = 0.02"]
@@ -147,9 +163,8 @@ def test_colours_tell_folders_apart_and_dashes_and_marks_the_runs(two):
     assert named == ["deep", "shallow", "GF", r"$\eta = 0.02$", r"$\eta = 0.1$"]
 
 
-def test_a_panel_shows_all_that_the_panels_of_the_folders_show(two):
-    both = flowsim.side_by_side(*two)
-    panel = SideBySidePanels.of(both.datasets).panel("sharpness")
+def test_a_panel_shows_all_that_the_panels_of_the_folders_show(both, panels):
+    panel = panels.panel("sharpness")
     assert panel.x.linear[1] >= 30  # as long as the flow that takes longest to its limit
     assert panel.y.linear[1] >= 20 + 3 * 30
     for curve in panel.curves:
@@ -162,88 +177,86 @@ def test_a_panel_shows_all_that_the_panels_of_the_folders_show(two):
     assert [guide.value for guide in panel.guides if guide.dotted] == [15.0, 30.0, 8.0, 16.0]
 
 
-def test_bounds_that_folders_share_are_drawn_once_and_named(tmp_path):
-    both = flowsim.side_by_side(stored(tmp_path / "a"), stored(tmp_path / "b"))
-    bounds = [one for one in SideBySidePanels.of(both.datasets).panel("sharpness").guides if one.dotted]
+def test_scenarios_that_are_the_same_are_said_to_be_and_their_bounds_are_drawn_once(tmp_path):
+    made = flowsim.side_by_side(results(tmp_path / "a"), results(tmp_path / "b"))
+    assert made.differences == {}
+    assert str(made).startswith("the scenarios are the same\n")
+    bounds = [one for one in SideBySidePanels.of(made.datasets).panel("sharpness").guides if one.dotted]
     assert [(one.value, one.key, one.label) for one in bounds] == [
         (15.0, None, "Theorem 2, lower"),
         (30.0, None, "Theorem 2, upper"),
     ]
 
 
-def test_of_many_runs_those_are_drawn_that_most_folders_have(tmp_path):
+def test_of_many_runs_those_are_drawn_that_most_folders_have():
     own = np.geomspace(0.001, 0.01, 9)
-    found = [stored(tmp_path / f"run{n}", rates=(*(own + 1e-4 * n), 0.05)) for n in range(3)]
-    datasets = flowsim.side_by_side(*found).datasets
+    datasets = {f"run{n}": runs(rates=(*(own + 1e-4 * n), 0.05)) for n in range(3)}
     panels = SideBySidePanels.of(datasets, most=12)
     words = [key.words.split(": ")[1] for key in panels.keys]
     assert len(words) <= 12
     assert words.count("GF") == words.count("η = 0.05") == 3
-    assert panels.remarks == [
-        "Drawn are 12 of 33 runs: the flow of each folder, and of others first those that most folders have; the table "
-        "has all of them."
-    ]
+    assert panels.remarks[0].startswith("Drawn are 12 of 33 runs")
     assert SideBySidePanels.of(datasets, most=40).remarks == []
     assert {key.words.split(": ")[1] for key in SideBySidePanels.of(datasets, most=2).keys} == {"GF"}
 
 
-def test_a_quantity_is_drawn_into_given_axes_and_an_unknown_one_is_named(two):
-    both = flowsim.side_by_side(*two)
-    _, axes = plt.subplots()
+def test_a_quantity_is_drawn_into_given_axes_and_an_unknown_one_is_named(both):
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
     assert both.plot("risk", ax=axes) is axes
     assert sum(len(line.get_xdata()) > 0 for line in axes.lines) == 6
     assert [text.get_text() for text in axes.get_legend().texts][:2] == ["deep", "shallow"]
-    plt.close()
     with pytest.raises(ValueError, match="'nothing' was not recorded: there are risk"):
         both.plot("nothing")
 
 
-def test_the_table_says_of_each_folder_what_its_own_table_says(two, tmp_path):
-    stored(tmp_path / "loose", loosened=(RUN, np.array([50.0, 1.0, 1.0])), distance_time=(RUN, np.full(3, 3.0)))
-    said = " ".join(str(flowsim.side_by_side(two[0], tmp_path / "loose")).split())
+def test_what_only_undrawn_runs_know_is_said():
+    datasets = {f"f{number}": runs(rates=(0.01,)) for number in range(12)}
+    with pytest.raises(ValueError, match="'distance' is known only of runs that are not drawn"):
+        SideBySidePanels.of(datasets).panel("distance")
+
+
+def test_the_table_says_of_each_folder_what_its_own_table_says(tmp_path):
+    early = {"loosened": (RUN, np.array([50.0, 1.0, 1.0])), "distance_time": (RUN, np.full(3, 3.0))}
+    made = flowsim.side_by_side(results(tmp_path / "deep"), results(tmp_path / "loose", **early))
+    said = " ".join(str(made).split())
     assert "loose: The gradient jumps on the way" in said
     assert "loose: Distance taken at t = 3" in said
     assert "deep: Theorem 2: 15 ≤ S_min ≤ 30" in said
 
 
-def test_rates_that_are_rounded_to_the_same_name_are_different_runs(tmp_path):
-    first = stored(tmp_path / "first", rates=(0.1001, 0.1004))
-    second = stored(tmp_path / "second", rates=(0.1001,))
-    panels = SideBySidePanels.of(flowsim.side_by_side(first, second).datasets)
+def test_rates_that_are_rounded_to_the_same_name_are_different_runs():
+    panels = SideBySidePanels.of({"first": runs(rates=(0.1001, 0.1004)), "second": runs(rates=(0.1001,))})
     looks = [(key.look["linestyle"], key.look["marker"]) for key, run in panels.keyed_runs if not run.run.is_flow]
     assert looks[0] == looks[2]
     assert looks[0] != looks[1]
 
 
-@pytest.mark.slow
-def test_what_only_undrawn_runs_know_is_said(tmp_path):
-    folders = [stored(tmp_path / f"f{number}", rates=(0.01,)) for number in range(12)]
-    with pytest.raises(ValueError, match="'distance' is known only of runs that are not drawn"):
-        flowsim.side_by_side(*folders).plot("distance")
-
-
-def test_a_broken_summary_of_an_earlier_call_lists_nothing_to_delete(two, tmp_path):
-    out = tmp_path / "both"
-    flowsim.side_by_side(*two).save(out)
-    for named in (3, "sharpness and more", {"sharpness": 1}):
-        (out / "summary.json").write_text(json.dumps({"side_by_side": {"figures": named}}))
-        assert {path.name for path in refuse_foreign(out)} == {"summary.json", "report.html"}
+def test_of_an_earlier_call_its_own_files_are_replaced_and_a_broken_summary_names_no_figures(tmp_path):
+    (tmp_path / "figures").mkdir()
+    for name in ("report.html", "figures/sharpness.png", "figures/mine.png"):
+        (tmp_path / name).touch()
+    for named, figures in ((["sharpness"], {"sharpness.png"}), (3, set()), ("sharpness", set()), ({"mine": 1}, set())):
+        (tmp_path / "summary.json").write_text(json.dumps({"side_by_side": {"figures": named}}))
+        assert {path.name for path in refuse_foreign(tmp_path)} == {"summary.json", "report.html"} | figures
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(StoreError, match="holds something else than runs side by side"):
+        refuse_foreign(tmp_path)
 
 
 def test_other_problems_other_seeds_and_versions_are_said(tmp_path):
-    a = stored(tmp_path / "a")
-    data = stored(tmp_path / "data", scenario=with_keys(data={"samples": 40}))
-    seed = stored(tmp_path / "seed", scenario=SCENARIO | {"seed": 1}, version="2.0")
-    bare = stored(tmp_path / "bare", scenario=None)
-    assert flowsim.side_by_side(a, data).remarks == [
-        "The problems are not the same (data.samples differ): nor are their risks and minima"
-    ]
-    assert flowsim.side_by_side(a, seed).remarks == [
-        "The seeds differ, and with them initial weights, and samples where they are drawn",
-        "They were made by different versions of flowsim: 1.0, 2.0",
-    ]
-    assert flowsim.side_by_side(a, bare).remarks == ["bare: no scenario is stored, so it is not known what differs"]
-    assert "no scenario is stored" in flowsim.side_by_side(a, bare).page()
+    a = results(tmp_path / "a")
+    data = results(tmp_path / "data", scenario=with_keys(data={"samples": 40}))
+    seed = results(tmp_path / "seed", scenario=SCENARIO | {"seed": 1}, version="2.0")
+    bare = results(tmp_path / "bare", scenario=None)
+    (problem,) = flowsim.side_by_side(a, data).remarks
+    assert "data.samples differ" in problem
+    seeds, versions = flowsim.side_by_side(a, seed).remarks
+    assert "seeds differ" in seeds
+    assert versions.endswith("1.0, 2.0")
+    (unknown,) = flowsim.side_by_side(a, bare).remarks
+    assert unknown.startswith("bare: no scenario is stored")
 
 
 def test_folders_of_one_name_are_told_apart_by_those_above(tmp_path):
@@ -253,41 +266,29 @@ def test_folders_of_one_name_are_told_apart_by_those_above(tmp_path):
 
 
 def test_a_name_with_a_dollar_or_markup_is_text(tmp_path):
-    both = flowsim.side_by_side(stored(tmp_path / "a$_1$"), stored(tmp_path / "<b>x"))
-    both.figures()["sharpness"].savefig(os.devnull, format="png")
-    assert "<b>x" not in both.page()
-    assert "&lt;b&gt;x" in both.page()
+    made = flowsim.side_by_side(results(tmp_path / "a$_1$"), results(tmp_path / "<b>x"))
+    made.figures()["sharpness"].draw_without_rendering()
+    page = made.page()
+    assert "<b>x" not in page
+    assert "&lt;b&gt;x" in page
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ([], r"two folders or more with runs .*: none was given"),
-        (["a"], r"two folders or more with runs from one initialization are put side by side: .*a holds runs"),
-        (["a", "a/../a"], r"a/\.\./a: is given twice; give each folder once"),
-        (["a", "gone"], r"gone: there is no such folder"),
-        (["a", "damaged"], r"damaged.trajectories\.nc: is damaged"),
-        (["a", "foreign"], r"foreign.trajectories\.nc: holds what flowsim does not write"),
-    ],
-)
-def test_what_cannot_be_put_side_by_side_is_one_message(tmp_path, monkeypatch, given, message):
-    monkeypatch.chdir(tmp_path)
-    stored(tmp_path / "a")
-    stored(tmp_path / "foreign", records=30, time=(("run",), np.zeros(3)))
-    (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / "trajectories.nc").write_bytes(b"\x89HDF")
-    with pytest.raises(StoreError, match=message):
-        flowsim.side_by_side(*given)
-    if len(given) == 2:
-        before = files(tmp_path)
-        assert cli.main(["report", *given]) == 2
-        assert files(tmp_path) == before
+def test_what_cannot_be_put_side_by_side_is_one_message(both, tmp_path):
+    deep = both.results["deep"]
+    for given, message in (
+        ([], "none was given"),
+        ([deep], "two folders or more with runs .*: .*deep holds runs"),
+        ([deep, deep], "deep: is given twice"),
+        ([deep, tmp_path / "gone"], "gone: there is no such folder"),
+    ):
+        with pytest.raises(StoreError, match=message):
+            flowsim.side_by_side(*given)
 
 
-def test_results_that_were_opened_are_taken_as_paths_are(two):
-    opened = [flowsim.open_results(folder) for folder in two]
-    assert str(flowsim.side_by_side(*opened)) == str(flowsim.side_by_side(*two))
-    assert repr(flowsim.side_by_side(*opened)) == "SideBySide(deep, 3 runs; shallow, 3 runs)"
+def test_results_that_were_opened_are_taken_as_paths_are(on_disk, both):
+    read = flowsim.side_by_side(on_disk / "deep", flowsim.open_results(on_disk / "shallow"))
+    assert str(read) == str(both)
+    assert repr(read) == "SideBySide(deep, 3 runs; shallow, 3 runs)"
 
 
 class TestReport:
@@ -316,8 +317,27 @@ class TestReport:
             ("shallow", None),
         ]
 
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            (["deep", "--out", "both"], "--out: is for the page of two folders or more with runs; found 1"),
+            (["deep", "deep"], "is given twice"),
+            (["deep", "shallow", "--out", "full"], "holds something else than runs side by side"),
+        ],
+    )
+    def test_what_cannot_be_reported_is_refused_before_anything_is_written(
+        self, two, tmp_path, monkeypatch, capsys, given, said
+    ):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "notes.txt").write_text("mine")
+        before = files(tmp_path)
+        assert cli.main(["report", *given]) == 2
+        assert said in capsys.readouterr().err
+        assert files(tmp_path) == before
+
     @pytest.mark.slow
-    def test_a_second_time_it_is_made_anew_and_is_no_folder_of_runs(self, two, tmp_path, reported):
+    def test_a_second_time_it_is_made_again_and_is_no_folder_of_runs(self, two, tmp_path, reported):
         reported()
         before = files(tmp_path)
         assert reported(*two, tmp_path / "side_by_side") == 0
@@ -328,11 +348,11 @@ class TestReport:
         other = stored(tmp_path / "mlp", scenario=with_keys(network={"kind": "mlp"}))
         reported(*two, other)
         index = (tmp_path / "index.html").read_text(encoding="utf-8")
-        places = [
-            index.index(word) for word in ("residual on gaussian", ">deep<", ">shallow<", "mlp on gaussian", ">mlp<")
-        ]
+        words = ("residual on gaussian", ">deep<", ">shallow<", "mlp on gaussian", ">mlp<")
+        places = [index.index(word) for word in words]
         assert places == sorted(places)
 
+    @pytest.mark.slow
     def test_another_folder_of_that_name_is_left_alone(self, tmp_path, two, reported, capsys):
         mine = stored(tmp_path / "side_by_side")
         before = files(mine)
@@ -341,62 +361,23 @@ class TestReport:
         assert files(mine) == before
         assert "side_by_side" not in (tmp_path / "index.html").read_text(encoding="utf-8")
 
-    def test_out_says_where_and_a_foreign_folder_is_refused_before_anything_is_written(
-        self, tmp_path, two, reported, capsys
-    ):
-        assert reported(*two, "--out", tmp_path / "here" / "both") == 0
-        assert (tmp_path / "here" / "both" / "report.html").exists()
-        assert not (tmp_path / "side_by_side").exists()
-        (tmp_path / "full").mkdir()
-        (tmp_path / "full" / "notes.txt").write_text("mine")
-        before = files(tmp_path)
-        assert reported(*two, "--out", tmp_path / "full") == 2
-        assert "holds something else than runs side by side" in capsys.readouterr().err
-        assert files(tmp_path) == before
-
+    @pytest.mark.slow
     def test_folders_in_several_places_have_a_page_only_where_asked(self, tmp_path, two, reported, capsys):
         far = shutil.copytree(two[1], tmp_path / "far" / "shallow")
         before = {path.name for path in tmp_path.iterdir()}
         assert reported(two[0], far) == 0
         assert "say where with --out DIR" in capsys.readouterr().out
         assert {path.name for path in tmp_path.iterdir()} == before
-
-    def test_out_with_one_folder_is_refused(self, two, tmp_path, reported, capsys):
-        before = files(tmp_path)
-        assert reported(two[0], "--out", tmp_path / "both") == 2
-        assert "--out: is for the page of two folders or more with runs; found 1" in capsys.readouterr().err
-        assert files(tmp_path) == before
-
-    def test_a_folder_that_is_given_twice_is_refused(self, two, tmp_path, reported, capsys):
-        before = files(tmp_path)
-        assert reported(two[0], two[0]) == 2
-        assert "is given twice" in capsys.readouterr().err
-        assert files(tmp_path) == before
-
-
-@pytest.mark.slow
-def test_figures_of_an_earlier_call_go_and_those_of_somebody_else_stay(two, tmp_path):
-    place = tmp_path / "both"
-    flowsim.side_by_side(*two).save(place)
-    drawn = ("sharpness", "squared_distance", "distance")
-    assert {path.name for path in (place / "figures").iterdir()} == {
-        f"{name}.{s}" for name in drawn for s in ("pdf", "png")
-    }
-    (place / "figures" / "mine.png").write_bytes(b"mine")
-    alone = [stored(tmp_path / name, rates=()) for name in "ab"]
-    flowsim.side_by_side(*alone).save(place)
-    kept = {f"{name}.{s}" for name in drawn[:2] for s in ("pdf", "png")} | {"mine.png"}
-    assert {path.name for path in (place / "figures").iterdir()} == kept
+        assert reported(two[0], far, "--out", tmp_path / "here" / "both") == 0
+        assert (tmp_path / "here" / "both" / "report.html").exists()
+        assert not (tmp_path / "side_by_side").exists()
 
 
 @pytest.mark.slow
 def test_a_sweep_among_runs_is_reported_by_itself_and_said_to_be(two, tmp_path, capsys):
-    problem = flowsim.LinearRegression(*flowsim.data.gaussian_teacher(np.random.default_rng(0), 20, 3))
-
-    def make(key, scale):
-        return flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=scale, key=key)
-
-    flowsim.sweep(make, problem, {"scale": [0.3, 0.6], "learning_rate": [0.1]}, steps=50).save(tmp_path / "grid")
+    risk = flowsim.Risk(lambda w: w @ w, infimum=0.0)
+    start = np.ones(2)
+    flowsim.sweep(lambda key, scale: scale * start, risk, {"scale": [0.3, 0.6]}, steps=5).save(tmp_path / "grid")
     assert cli.main(["report", *map(str, (*two, tmp_path / "grid"))]) == 0
     said = "grid: its sweep is not put side by side, and stands in its own report"
     assert said in " ".join(capsys.readouterr().out.split())

@@ -6,24 +6,20 @@ import os
 import re
 import shutil
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from made_runs import made_comparison
 
 import flowsim
-from flowsim.data import gaussian_teacher
-from flowsim.results.store import StoreError
+from flowsim.results.store import ResultFolder, StoreError
 
-RATES = [0.03, 0.08, 0.16]  # descent follows the flow, is thrown to a flatter minimizer, diverges
+RATES = [0.1, 0.4, 3.0]  # descent follows the flow, meets its edge of stability, diverges
 BROWSER = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
 def both():
-    risk = flowsim.Risk(lambda w: (w[0] * w[1] - 1) ** 2, infimum=0.0)
-    path = flowsim.probes.Path()
-    return flowsim.compare(jnp.array([3.8, 0.1]), risk, RATES, steps=60, records=40, probes=[path])
+    return made_comparison(RATES, paths=True)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +45,7 @@ def test_each_learning_rate_has_its_runs_and_their_ends(both, page):
         assert ended in one["said"]
         if ended != "diverged":
             assert one["ends"][name] == pytest.approx(run.trajectory.final_sharpness)
+    assert rates[1]["said"].endswith("S = 4.9 at the end, edge 5")
     assert "diverged" in rates[-1]["said"]
 
 
@@ -63,7 +60,7 @@ def test_the_plane_of_two_weights_is_that_of_the_weights(both, page):
             assert low <= axis.min() <= axis.max() <= high
 
 
-def test_the_ends_stand_below_the_edge_and_what_diverged_has_none(page):
+def test_the_ends_lie_below_the_edge_and_what_diverged_has_none(page):
     (ends,) = [plot for plot in content(page)["plots"] if plot["name"] == "ends"]
     sharpness, edge = (curve["columns"] for curve in ends["curves"])
     np.testing.assert_allclose(numbers(edge["y"]), 2 / numbers(edge["x"]))
@@ -72,24 +69,10 @@ def test_the_ends_stand_below_the_edge_and_what_diverged_has_none(page):
     assert (numbers(sharpness["y"]) < 2 / np.array(RATES[:2])).all()
 
 
-@pytest.mark.slow
-def test_the_ends_of_other_descents_are_there_too(tmp_path):
-    bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2, infimum=0.0)
-    rates = [0.1, 0.3, flowsim.HeavyBall(0.3, 0.5)]
-    both = flowsim.compare(jnp.array([1.0, 1.0]), bowl, rates, steps=200)
-    (ends,) = [plot for plot in content(flowsim.slider(both, tmp_path / "a.html"))["plots"] if plot["name"] == "ends"]
-    (descent, _, heavy_ball, edge) = (curve["columns"] for curve in ends["curves"])
-    assert numbers(descent["x"]).tolist() == [0.1, 0.3]
-    np.testing.assert_allclose(numbers(heavy_ball["y"]), [6.0])
-    np.testing.assert_allclose(numbers(edge["y"]), [2 * (1 + 0.5) / 0.3])
-
-
 def test_the_page_of_a_folder_is_that_of_the_runs(both, page, tmp_path):
-    both.save(tmp_path / "runs")
+    ResultFolder(tmp_path / "runs").write_dataset(both.to_dataset())
     stored = flowsim.slider(tmp_path / "runs", tmp_path / "stored.html", title="Two <weights>")
     assert content(stored) == content(page)
-    opened = flowsim.slider(flowsim.open_results(tmp_path / "runs"), tmp_path / "opened.html", title="Two <weights>")
-    assert opened.read_bytes() == stored.read_bytes()
 
 
 def test_the_page_is_one_light_file_that_asks_for_nothing(page):
@@ -101,20 +84,27 @@ def test_the_page_is_one_light_file_that_asks_for_nothing(page):
 
 
 @pytest.mark.slow
-def test_of_more_weights_the_plane_is_that_of_two_components_and_without_paths_there_is_none(tmp_path):
-    X, y = gaussian_teacher(np.random.default_rng(0), 10, 2)
-    network = flowsim.DeepLinear.gaussian(widths=[2, 2, 1], scale=0.6, key=jax.random.key(0))
-    problem, path = flowsim.LinearRegression(X, y), flowsim.probes.Path()
-    options = {"steps": 20, "records": 10, "sharpness": False}
-    with_path = flowsim.compare(network, problem, RATES[:2], probes=[path], **options)
-    (plane,) = [p for p in content(flowsim.slider(with_path, tmp_path / "a.html"))["plots"] if p["name"] == "plane"]
-    shares = [int(re.search(r"(\d+)% of the variance", plane[side])[1]) for side in ("across", "up")]
+def test_other_descents_have_their_own_edge_and_more_weights_the_plane_of_two_components(tmp_path):
+    import jax.numpy as jnp
+
+    bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2 + w[2] ** 2, infimum=0.0)
+    rates, path = [0.1, 0.3, flowsim.HeavyBall(0.3, 0.5)], flowsim.probes.Path(count=2)
+    both = flowsim.compare(jnp.array([1.0, 1.0, 0.5]), bowl, rates, steps=200, probes=[path])
+    plots = {plot["name"]: plot for plot in content(flowsim.slider(both, tmp_path / "a.html"))["plots"]}
+    descent, _, heavy_ball, edge = (curve["columns"] for curve in plots["ends"]["curves"])
+    assert numbers(descent["x"]).tolist() == [0.1, 0.3]
+    np.testing.assert_allclose(numbers(heavy_ball["y"]), [6.0])
+    np.testing.assert_allclose(numbers(edge["y"]), [2 * (1 + 0.5) / 0.3])
+    shares = [int(re.search(r"(\d+)% of the variance", plots["plane"][side])[1]) for side in ("across", "up")]
     assert 100 >= shares[0] >= shares[1] >= 0
-    without = flowsim.compare(network, problem, RATES[:2], **options)
-    assert "plane" not in [plot["name"] for plot in content(flowsim.slider(without, tmp_path / "b.html"))["plots"]]
-    one = flowsim.compare(network, problem, RATES[:1], **options)
-    with pytest.raises(ValueError, match=r"two learning rates or more, found 0\.03"):
-        flowsim.slider(one, tmp_path / "c.html")
+
+
+def test_without_paths_there_is_no_plane_and_one_learning_rate_is_refused(tmp_path):
+    assert "plane" not in [
+        plot["name"] for plot in content(flowsim.slider(made_comparison(RATES), tmp_path / "a.html"))["plots"]
+    ]
+    with pytest.raises(ValueError, match=r"two learning rates or more, found 0\.1"):
+        flowsim.slider(made_comparison(RATES[:1]), tmp_path / "c.html")
     assert not (tmp_path / "c.html").exists()
 
 

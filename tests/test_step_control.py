@@ -1,5 +1,6 @@
+"""The stability intervals of explicit solvers, and the control of steps by them."""
+
 import diffrax
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,19 +17,20 @@ def quadratic(eigenvalues):
 @pytest.mark.parametrize(
     ("solver", "expected"),
     [
-        (diffrax.Heun(), 2.0),  # r(z) = 1 + z + z²/2
-        (diffrax.Midpoint(), 2.0),
-        (diffrax.Bosh3(), 2.5127453266),  # the real root of 1 − x + x²/2 − x³/6 = −1
-        (diffrax.Dopri5(), 3.3065678926),  # Hairer, Nørsett and Wanner (1993), section II
+        ("Heun", 2.0),  # r(z) = 1 + z + z²/2
+        ("Bosh3", 2.5127453266),  # the real root of 1 − x + x²/2 − x³/6 = −1
+        ("Dopri5", 3.3065678926),  # Hairer, Nørsett and Wanner (1993), section II
     ],
 )
 def test_stability_interval_is_that_of_the_stability_polynomial(solver, expected):
-    assert stability_interval(solver) == pytest.approx(expected, rel=1e-8)
+    assert stability_interval(getattr(diffrax, solver)()) == pytest.approx(expected, rel=1e-8)
 
 
-@pytest.mark.parametrize("solver", [diffrax.Tsit5(), diffrax.Dopri5(), diffrax.Dopri8(), diffrax.Bosh3()])
+@pytest.mark.parametrize("name", ["Tsit5", "Dopri8"])
 @pytest.mark.slow
-def test_a_step_just_inside_the_interval_decays_and_just_outside_it_grows(solver):
+def test_a_step_just_inside_the_interval_decays_and_just_outside_it_grows(name):
+    solver = getattr(diffrax, name)()
+
     def amplification(x):
         term = diffrax.ODETerm(quadratic([x]))
         state = solver.init(term, 0.0, 1.0, jnp.ones(1), None)
@@ -75,16 +77,6 @@ def test_the_limit_follows_negative_curvature_too():
     )
     solution = solve(controller, field, jnp.ones(2), 1.0)
     assert int(solution.stats["num_steps"]) >= 50
-
-
-@pytest.mark.slow
-def test_the_limit_works_under_vmap():
-    controller = flowsim.SharpnessLimitedController(
-        diffrax.PIDController(rtol=1e-6, atol=1e-8), quadratic([1.0, 30.0]), interval=3.0
-    )
-    ends = jax.vmap(lambda y0: solve(controller, quadratic([1.0, 30.0]), y0, 20.0).ys[0])(jnp.ones((3, 2)))
-    np.testing.assert_allclose(ends[:, 0], np.exp(-20.0), rtol=1e-4)
-    assert np.abs(ends[:, 1]).max() < 1e-12
 
 
 def test_a_solver_without_an_explicit_tableau_needs_its_interval_told():

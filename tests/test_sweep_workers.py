@@ -15,7 +15,6 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from flowsim import cli
@@ -29,7 +28,7 @@ from flowsim.sweeps.workers import InProcess, Spawned
 WORKERS = import_module("flowsim.sweeps.workers")
 SCENARIO = """
 data: {kind: gaussian, samples: 20, features: 3}
-network: {kind: mlp, depth: 3, scale: 0.5}
+network: {kind: mlp, depth: 1, scale: 0.5}
 sweep:
   over: {data.noise: [0.5, 1.0, 1.5, 2.0]}
   repetitions: 2
@@ -120,21 +119,6 @@ def kill_a_worker():
 
 
 @pytest.mark.slow
-def test_a_process_of_its_own_computes_a_block_to_the_same_bits(blocks):
-    workers = Spawned(1)
-    try:
-        ((_, found),) = workers.results([blocks[:1]])
-    finally:
-        workers.close()
-    ((_, expected),) = InProcess().results([blocks[:1]])
-    assert found.failures == expected.failures == []
-    assert found.arrays.keys() == expected.arrays.keys()
-    for name, values in expected.arrays.items():
-        np.testing.assert_array_equal(found.arrays[name], values, err_msg=str(name))
-    assert workers_of(os.getpid()) == []
-
-
-@pytest.mark.slow
 def test_two_processes_one_of_them_killed_give_the_same_files_as_one(undisturbed, tmp_path):
     killer = threading.Thread(target=kill_a_worker)
     killer.start()
@@ -194,28 +178,21 @@ def asked_for(folder, pool, content, name):
 
 
 @pytest.mark.slow
-def test_what_two_sweeps_miss_is_computed_once(tmp_path):
-    pool = Eager()
-    wider = SCENARIO.replace("[0.5, 1.0, 1.5, 2.0]", "[0.5, 2.5]")
-    sweeps = [asked_for(tmp_path, pool, content, f"sweep{i}") for i, content in enumerate((SCENARIO, wider))]
-    sweeps_ahead(sweeps, pool)
-    both = [sweep.result(lambda progress: None).dataset for sweep in sweeps]
-    assert len(pool.asked) == 5
-    shared = [dataset.drop_attrs().sel(noise=[0.5]) for dataset in both]
-    assert shared[0].identical(shared[1])
-
-
-@pytest.mark.slow
-def test_a_sweep_that_cannot_be_planned_leaves_the_others_alone(tmp_path):
+def test_what_two_sweeps_miss_is_computed_once_and_one_that_cannot_be_planned_leaves_them_alone(tmp_path):
     pool = Eager()
     (tmp_path / "data.csv").write_text("a,y\n1,2\n3,\n")
     broken = SCENARIO.replace("{kind: gaussian, samples: 20, features: 3}", "{kind: file, path: data.csv, target: y}")
     broken = broken.replace("data.noise: [0.5, 1.0, 1.5, 2.0]", "network.scale: [0.5]")
-    sweeps = [asked_for(tmp_path, pool, content, f"sweep{i}") for i, content in enumerate((broken, SCENARIO))]
+    wider = SCENARIO.replace("[0.5, 1.0, 1.5, 2.0]", "[0.5, 2.5]")
+    contents = (broken, SCENARIO, wider)
+    sweeps = [asked_for(tmp_path, pool, content, f"sweep{i}") for i, content in enumerate(contents)]
     sweeps_ahead(sweeps, pool)
     with pytest.raises(DataError, match=r"data\.csv"):
         sweeps[0].result(lambda progress: None)
-    assert sweeps[1].result(lambda progress: None).failures == ()
+    both = [sweep.result(lambda progress: None).dataset for sweep in sweeps[1:]]
+    assert len(pool.asked) == 5
+    shared = [dataset.drop_attrs().sel(noise=[0.5]) for dataset in both]
+    assert shared[0].identical(shared[1])
 
 
 def test_two_runs_in_one_folder_at_a_time_are_refused(tmp_path, capsys):
@@ -321,7 +298,6 @@ def test_a_dask_cluster_of_which_a_worker_is_killed_gives_the_same_files(undistu
             marks=pytest.mark.slow,  # after ten seconds
         ),
         ("nowhere", "no address (missing port number in address 'nowhere'); write for instance tcp://localhost:8786"),
-        ("post://here:1", "no address (unknown address scheme 'post'"),
     ],
 )
 def test_a_cluster_that_does_not_answer_is_one_message_within_seconds(tmp_path, capsys, address, message):
@@ -353,7 +329,7 @@ def listening(greeting):
         greeter.join()
 
 
-@pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH\r\n", bytes(8)])
+@pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH\r\n"])
 def test_what_is_no_scheduler_is_called_so(tmp_path, monkeypatch, capsys, greeting):
     pytest.importorskip("distributed")
     monkeypatch.setattr(CLUSTER, "_client", partial(CLUSTER._client, seconds=0.2))
@@ -395,8 +371,8 @@ def test_a_cluster_without_workers_is_waited_for_visibly_and_not_for_ever(tmp_pa
     assert (cluster.waited, cluster.closed) == (60, True)
 
 
-@pytest.mark.parametrize("name", ["python", "flowsim", "jax", "numpy"])
-def test_a_worker_with_other_versions_is_refused_before_it_gets_work(tmp_path, monkeypatch, capsys, name):
+def test_a_worker_with_other_versions_is_refused_before_it_gets_work(tmp_path, monkeypatch, capsys):
+    name = "jax"
     cluster = Cluster({"tcp://there:1": environment(), "tcp://there:2": environment() | {name: "0.1"}})
     monkeypatch.setattr(CLUSTER, "_client", lambda address: cluster)
     assert cli.main([*write(tmp_path), "--dask", "tcp://here:8786"]) == 2

@@ -1,41 +1,62 @@
-"""Sweeps from Python: every cell is what `integrate` and `descend` find alone, and what is finished is kept."""
+"""Sweeps from Python: every cell is what its own flow and descents arrive at, and what is finished is kept."""
 
 import functools
 import hashlib
 import multiprocessing
-import os
-import signal
-import subprocess
 import sys
 import threading
-import time
 from importlib import import_module
-from pathlib import Path
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import own_networks
 import pytest
-import xarray
-from own_networks import first_weight, make, regression
+from own_networks import make, regression
 
 import flowsim
 from flowsim import Outcome
 from flowsim.kinds.seeds import start_key
+from flowsim.report.document import Document
 from flowsim.results import StoreError
 from flowsim.sweeps import compute
 
 WORKERS = import_module("flowsim.sweeps.workers")
-OVER = {"scale": [0.5, 0.8], "noise": [0.2, 0.9], "learning_rate": [0.1, 0.02, 9.0]}
-OPTIONS = {"repetitions": 2, "steps": 60, "seed": 5, "probes": [first_weight]}
+
+
+class Bowl(eqx.Module):
+    """The risk Σ λ_i w_i² / 2: its flows are exponentials, and its descents powers."""
+
+    curvatures: jax.Array
+
+    def __call__(self, weights):
+        return jnp.sum(self.curvatures * weights**2) / 2
+
+
+def bowl(curvature=0.4):
+    return flowsim.Risk(Bowl(jnp.asarray(np.array([3.0, curvature]))), infimum=0.0)
+
+
+def start(key, scale):
+    return scale * jax.random.normal(key, (2,))
+
+
+def size(weights):
+    return jnp.linalg.norm(weights)
+
+
+OVER = {"scale": [0.5, 0.8], "curvature": [0.2, 0.9], "learning_rate": [0.1, 0.02, 9.0]}
+# One solver in place of a choice among several: a third of the compilation.
+FLOW = {"solver": diffrax.Dopri5(), "rtol": 1e-9, "t1": 2.0}
+OPTIONS = {"repetitions": 2, "steps": 20, "seed": 5, "probes": [size], **FLOW}
 
 
 @pytest.fixture(scope="module")
 def whole():
     """A grid of two by two, two repetitions, three learning rates."""
-    return flowsim.sweep(make, regression, OVER, **OPTIONS).to_dataset()
+    return flowsim.sweep(start, bowl, OVER, **OPTIONS)
 
 
 @pytest.fixture
@@ -47,155 +68,102 @@ def computed(monkeypatch):
     return done
 
 
+@pytest.fixture
+def _undrawn(monkeypatch):
+    """Leave out the figures of a folder: they take most of the time of a small sweep."""
+    monkeypatch.setattr(Document, "figures", {})
+
+
 def digests(folder, *names):
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
-@pytest.mark.slow
-def test_each_flow_is_what_integrate_finds_alone(whole):
-    for scale, noise, repetition in ((0.5, 0.2, 1), (0.8, 0.9, 0)):
-        network = make(start_key(5, f"noise={noise}, scale={scale}", repetition), scale)
-        alone = flowsim.integrate(network, regression(noise), ts=[])
-        cell = whole.sel(scale=scale, noise=noise, repetition=repetition).isel(run=0)
-        assert str(cell.dynamics.values) == "gradient_flow"
-        assert cell.outcome == alone.outcome == Outcome.CONVERGED
-        assert (cell.steps, cell.end_time) == (alone.steps, alone.time)
-        assert cell.final_risk == alone.final_risk
-        # A norm: the order of its sum is that of its program, and of the processor.
-        np.testing.assert_allclose(cell.final_first_weight, first_weight(alone.network), rtol=1e-15)
-        np.testing.assert_allclose(cell.final_sharpness, alone.final_sharpness, rtol=1e-12)
-        np.testing.assert_allclose(cell.initial_risk, regression(noise)(network), rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_each_descent_is_what_descend_finds_alone_from_the_start_of_the_flow(whole):
-    network = make(start_key(5, "noise=0.9, scale=0.8", 1), 0.8)
-    flow = flowsim.integrate(network, regression(0.9), ts=[])
-    cells = whole.sel(scale=0.8, noise=0.9, repetition=1)
-    assert np.isnan(cells.learning_rate[0])
-    np.testing.assert_array_equal(cells.learning_rate[1:], [0.02, 0.1, 9.0])
-    for run, rate in ((1, 0.02), (2, 0.1)):
-        alone = flowsim.descend(
-            network, regression(0.9), learning_rate=rate, steps=60, stopping=flowsim.Stopping(gradient_norm=None)
-        )
-        np.testing.assert_allclose(cells.final_risk[run], alone.final_risk, rtol=1e-12)
-        apart = jnp.sqrt(
-            sum(jnp.sum((a - b) ** 2) for a, b in zip(alone.network.weights, flow.network.weights, strict=True))
-        )
-        np.testing.assert_allclose(cells.distance_to_flow[run], apart, rtol=1e-9)
-    assert cells.outcome[3] == Outcome.DIVERGED
+def test_every_flow_and_every_descent_of_a_sweep_is_that_of_the_closed_form(whole):
+    dataset = whole.to_dataset()
+    assert dict(dataset.sizes) == {"scale": 2, "curvature": 2, "repetition": 2, "run": 4}
+    assert dataset.dynamics.values.tolist() == ["gradient_flow", *3 * ["gradient_descent"]]
+    np.testing.assert_array_equal(dataset.learning_rate, [np.nan, 0.02, 0.1, 9.0])
+    for scale, curvature, repetition in ((0.5, 0.2, 1), (0.8, 0.9, 0), (0.8, 0.2, 1)):
+        cells = dataset.sel(scale=scale, curvature=curvature, repetition=repetition)
+        first = np.asarray(start(start_key(5, f"curvature={curvature}, scale={scale}", repetition), scale))
+        curvatures = np.array([3.0, curvature])
+        assert cells.initial_risk == pytest.approx(np.sum(curvatures * first**2) / 2, rel=1e-14)
+        assert cells.initial_sharpness == pytest.approx(3.0, rel=1e-14)
+        assert cells.initial_gradient_norm == pytest.approx(np.linalg.norm(curvatures * first), rel=1e-14)
+        flow = first * np.exp(-2 * curvatures)
+        for run, rate in enumerate([None, 0.02, 0.1]):
+            found = cells.isel(run=run)
+            end = flow if rate is None else first * (1 - rate * curvatures) ** 20
+            rounding = 1e-7 if rate is None else 1e-12
+            assert found.outcome == (Outcome.TIME_LIMIT if rate is None else Outcome.STEP_LIMIT)
+            assert found.end_time == pytest.approx(2 if rate is None else 20 * rate)
+            assert found.final_risk == pytest.approx(np.sum(curvatures * end**2) / 2, rel=rounding)
+            assert found.final_gradient_norm == pytest.approx(np.linalg.norm(curvatures * end), rel=rounding)
+            assert found.final_size == pytest.approx(np.linalg.norm(end), rel=rounding)
+            assert found.final_sharpness == pytest.approx(3.0, rel=1e-12)
+            if rate is not None:
+                assert found.steps == found.steps_asked == 20
+                assert found.distance_to_flow == pytest.approx(np.linalg.norm(end - flow), rel=1e-6)
+        assert cells.outcome[3] == Outcome.DIVERGED
+        assert np.isnan(cells.final_sharpness[3])
 
 
 def test_a_cell_does_not_depend_on_which_others_run_nor_in_what_order(whole):
-    over = {"learning_rate": [0.02], "noise": [0.9], "scale": [0.8, 1.5, 0.5]}
-    fewer = flowsim.sweep(make, regression, over, **OPTIONS | {"repetitions": 1}).to_dataset()
-    there = whole.isel(run=[0, 1], repetition=[0], noise=[1])
-    for name in ("final_risk", "final_sharpness", "distance_to_flow", "steps", "final_first_weight"):
+    over = {"learning_rate": [0.02], "curvature": [0.9], "scale": [0.8, 1.5, 0.5]}
+    fewer = flowsim.sweep(start, bowl, over, **OPTIONS | {"repetitions": 1}).to_dataset()
+    there = whole.to_dataset().isel(run=[0, 1], repetition=[0], curvature=[1])
+    for name in ("final_risk", "final_sharpness", "distance_to_flow", "steps", "final_size"):
         here = fewer[name].sel(scale=[0.5, 0.8]).transpose(*there[name].dims)
         np.testing.assert_array_equal(here, there[name], err_msg=name)
 
 
 @pytest.mark.slow
 def test_the_result_has_table_figures_and_data_set_as_a_sweep_of_a_scenario(whole, tmp_path):
-    found = flowsim.Sweep(whole, ())
-    printed = str(found)
-    assert "first weight" in printed
+    printed = str(whole)
+    assert "size" in printed
     assert "η = 0.02" in printed
-    assert {"sharpness", "squared_distance", "divergence"} == set(found.figures())
-    assert "η = 0.02" in found._repr_html_()
-    found.save(tmp_path / "mine")
+    assert set(whole.figures()) >= {"sharpness", "divergence"}
+    assert "η = 0.02" in whole._repr_html_()
+    whole.save(tmp_path / "mine")
     stored = flowsim.open_results(tmp_path / "mine")
-    xarray.testing.assert_identical(stored.required("sweep"), whole)
+    assert stored.required("sweep").identical(whole.to_dataset())
     assert len(stored.summary["sweep"]["rows"]) == 2 * 2 * 4
-    with pytest.raises(StoreError, match=r"repetitions is 2 there and 1 here\); write overwrite=True"):
-        flowsim.sweep(make, regression, OVER, **OPTIONS | {"repetitions": 1}, folder=tmp_path / "mine")
 
 
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_what_is_finished_is_kept_and_more_values_and_repetitions_compute_these_alone(tmp_path, jobs):
-    options = {"repetitions": 2, "folder": tmp_path / "mine", "jobs": jobs}
-    assert flowsim.sweep(make, regression, {"scale": [0.5]}, **options).failures == ()
-    first = {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").rglob("*.block")}
-    assert len(first) == 2
-    more = flowsim.sweep(make, regression, {"scale": [0.5, 0.8]}, **options | {"repetitions": 3})
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").rglob("*.block")}
-    assert len(kept) == 6
-    assert first.items() <= kept.items()
-    without = flowsim.sweep(make, regression, {"scale": [0.5, 0.8]}, repetitions=3).dataset
-    xarray.testing.assert_identical(without, more.dataset)
-    xarray.testing.assert_identical(flowsim.open_results(tmp_path / "mine").required("sweep"), more.dataset)
+@pytest.mark.usefixtures("_undrawn")
+def test_an_interrupt_loses_no_finished_block_and_more_values_and_repetitions_compute_these_alone(
+    tmp_path, monkeypatch
+):
+    really, done, folder = compute.compute, [], tmp_path / "mine"
 
-
-@pytest.mark.slow
-def test_nothing_is_computed_twice(tmp_path, computed):
-    options = {"repetitions": 2, "folder": tmp_path / "mine"}
-    found = flowsim.sweep(make, regression, {"scale": [0.5]}, **options)
-    assert len(computed) == 2
-    xarray.testing.assert_identical(flowsim.sweep(make, regression, {"scale": [0.5]}, **options).dataset, found.dataset)
-    assert len(computed) == 2
-    flowsim.sweep(make, regression, {"scale": [0.5]}, **options | {"repetitions": 3})
-    assert len(computed) == 3
-
-
-@pytest.mark.slow
-def test_ctrl_c_loses_no_finished_block_and_the_end_is_the_same_to_the_bit(tmp_path, monkeypatch):
-    really, done = compute.compute, []
-
-    def interrupted(block, environment):
+    def counted(block, environment):
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(block)
         return really(block, environment)
 
-    options = {"repetitions": 2, "folder": tmp_path / "mine"}
     with monkeypatch.context() as patch:
-        patch.setattr(WORKERS, "compute", interrupted)
+        patch.setattr(WORKERS, "compute", counted)
         with pytest.raises(KeyboardInterrupt):
-            flowsim.sweep(make, regression, {"scale": [0.5, 0.8]}, **options)
-    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == [".blocks"]
+            flowsim.sweep(start, bowl, {"scale": [0.5]}, repetitions=3, folder=folder, **FLOW)
+    assert sorted(path.name for path in folder.iterdir()) == [".blocks"]
+    first = {path: path.stat().st_mtime_ns for path in folder.rglob("*.block")}
+    assert len(first) == 2
     monkeypatch.setattr(WORKERS, "compute", lambda b, e: (done.append(b), really(b, e))[1])
-    resumed = flowsim.sweep(make, regression, {"scale": [0.5, 0.8]}, **options)
-    assert len(done) == 4
-    xarray.testing.assert_identical(
-        resumed.dataset, flowsim.sweep(make, regression, {"scale": [0.5, 0.8]}, repetitions=2).dataset
-    )
-
-
-SCRIPT = """
-import sys, jax
-jax.config.update("jax_enable_x64", True)
-import flowsim, own_networks
-
-if __name__ == "__main__":
-    over = {"scale": [0.5, 0.8]}
-    flowsim.sweep(own_networks.slowly, own_networks.regression, over, repetitions=4, folder=sys.argv[1])
-"""
+    more = flowsim.sweep(start, bowl, {"scale": [0.5, 0.8]}, repetitions=3, folder=folder, **FLOW)
+    assert len(done) == 6
+    kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*.block")}
+    assert len(kept) == 6
+    assert first.items() <= kept.items()
+    assert flowsim.sweep(start, bowl, {"scale": [0.5, 0.8]}, repetitions=3, **FLOW).dataset.identical(more.dataset)
+    stored = flowsim.open_results(folder)
+    assert stored.required("sweep").identical(more.dataset)
+    assert len(stored.summary["sweep"]["rows"]) == 2
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_killed_goes_on_and_ends_with_the_same_files(tmp_path, quick_environment):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    environment = quick_environment | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-
-    def start(folder):
-        place = tmp_path / folder / "swept"  # a page says the name of its folder
-        return subprocess.Popen([sys.executable, tmp_path / "script.py", place], env=environment)
-
-    assert start("whole").wait() == 0
-    blocks = []
-    while True:
-        process = start("killed")
-        while process.poll() is None and len(list((tmp_path / "killed").rglob("*.block"))) < len(blocks) + 5:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        if process.wait() == 0:
-            break
-        found = list((tmp_path / "killed").rglob("*.block"))
-        assert len(found) >= len(blocks)
-        blocks = found
-    assert len(blocks) >= 5  # it was killed on the way
-    names = [str(path.relative_to(tmp_path / "whole")) for path in (tmp_path / "whole").rglob("*") if path.is_file()]
-    assert digests(tmp_path / "whole", *names) == digests(tmp_path / "killed", *names)
+def test_two_processes_find_what_one_finds(whole):
+    assert flowsim.sweep(start, bowl, OVER, **OPTIONS, jobs=2).dataset.identical(whole.dataset)
 
 
 @pytest.mark.slow
@@ -224,82 +192,72 @@ def test_a_network_of_equinox_with_cross_entropy_is_swept_with_descents_beside_t
 
 
 def test_options_of_the_flow_are_swept_from_the_same_starts():
-    found = flowsim.sweep(make, regression(), {"rtol": [1e-4, 1e-8], "scale": [0.5], "t1": [1.0]}).dataset
-    np.testing.assert_array_equal(found.initial_risk[0], found.initial_risk[1])
-    assert found.steps[0].item() < found.steps[1].item()
-    network = make(start_key(0, "scale=0.5", 0), 0.5)
-    alone = flowsim.integrate(network, regression(), rtol=1e-8, t1=1.0, ts=[])
-    assert found.final_risk[1].item() == alone.final_risk
+    over = {"rtol": [1e-4, 1e-8], "scale": [0.5], "t1": [1.0, 2.0]}
+    found = flowsim.sweep(start, bowl(), over, solver=diffrax.Dopri5()).dataset.isel(scale=0, repetition=0, run=0)
+    assert np.ptp(found.initial_risk.values) == 0
+    assert (found.steps.sel(rtol=1e-4) < found.steps.sel(rtol=1e-8)).all()
+    end = np.asarray(start(start_key(0, "scale=0.5", 0), 0.5)) * np.exp(-np.outer([1.0, 2.0], [3.0, 0.4]))
+    np.testing.assert_allclose(found.final_risk.sel(rtol=1e-8), end**2 @ [1.5, 0.2], rtol=1e-6)
 
 
 def test_a_cell_whose_network_cannot_be_made_is_named_and_the_others_go_on():
-    def sometimes(key, scale):
-        if jnp.array_equal(jax.random.key_data(key), jax.random.key_data(start_key(0, "scale=0.8", 1))):
-            raise RuntimeError("no luck")
-        return make(key, scale)
+    unlucky = jax.random.key_data(start_key(0, "scale=0.8", 1))
 
-    found = flowsim.sweep(sometimes, regression(), {"scale": [0.5, 0.8]}, repetitions=2)
+    def sometimes(key, scale):
+        if np.array_equal(jax.random.key_data(key), unlucky):
+            raise RuntimeError("no luck")
+        return start(key, scale)
+
+    found = flowsim.sweep(sometimes, bowl(), {"scale": [0.5, 0.8]}, repetitions=2, **FLOW)
     (failure,) = found.failures
     assert (failure.cell, failure.message) == ("scale=0.8, repetition 1", "RuntimeError: no luck")
     assert "failed: scale=0.8, repetition 1: RuntimeError: no luck" in " ".join(str(found).split())
-    assert (found.dataset.outcome.values.ravel() == Outcome.CONVERGED).tolist() == [True, True, True, False]
+    assert (found.dataset.outcome.values.ravel() == Outcome.TIME_LIMIT).tolist() == [True, True, True, False]
 
 
-def with_key(problem=None):
-    return lambda key, noise: regression(noise)
+def _broken(key, scale):
+    return 1 / 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message"),
+    ("arguments", "options", "error", "message"),
     [
-        ((make, regression(), {"scael": [1.0]}), {}, r"make_network needs scale: write the values in over"),
-        (
-            (make, regression(), {"scale": [1.0], "widht": [1]}),
-            {},
-            r"over\['widht'\]: nothing takes that name: make_ne",
-        ),
-        ((make, regression(), {"scale": []}), {}, r"over\['scale'\] has no values"),
-        ((make, regression(), {"scale": [1.0, 1]}), {}, r"over\['scale'\] has 1 twice"),
-        ((make, regression(), {"scale": [float("nan")]}), {}, r"over\['scale'\] has NaN"),
-        ((make, regression(), {"scale": 0.5}), {}, r"over\['scale'\] must be a list of values"),
-        ((make, regression(), {"scale": "0.5"}), {}, r"over\['scale'\] must be a list of values"),
-        ((make, regression(), {"scale": [object()]}), {}, r"over\['scale'\] has a object: expected numbers"),
-        ((make, regression(), {"scale": [1.0], "learning_rate": [None, 0.1]}), {}, r"has None: expected positive"),
-        ((make, regression(), {"scale": [1.0], "learning_rate": [-0.1]}), {}, r"learning_rate must be a positive"),
-        ((make, regression(), {"scale": [1.0], "steps": [1]}), {}, r"over\['steps'\]: the results have something"),
-        ((make, regression(), {"scale": [1.0]}), {"repetitions": 0}, r"repetitions must be a whole number from 1"),
-        ((make, regression(), {"scale": [1.0]}), {"repetitions": 2.0}, r"repetitions must be a whole number from 1"),
-        ((make, regression(), {"scale": [1.0]}), {"seed": -1}, r"seed must be a whole number from 0"),
-        ((make, regression(), {"scale": [1.0]}), {"flow": False}, r"nothing would run"),
-        ((make, regression(), {"scale": [1.0]}), {"rtol": 2.0}, r"the cell scale=1.0: ValueError: .*rtol"),
-        ((make, regression(), {"scale": [1.0]}), {"t1": -1}, r"the cell scale=1.0: ValueError: t1 must be a number, z"),
-        ((make, regression(), {"scale": [1.0], "t1": [1.0, "2"]}), {}, r"t1 must be a number, zero or more, got '2'"),
-        ((lambda: 1, regression(), {}), {"repetitions": 2}, r"make_network takes no key, so that all repetitions"),
-        ((lambda key, scale: 1 / 0, regression(), {"scale": [2]}), {}, r"the cell scale=2: ZeroDivisionError"),
-        ((make, lambda noise: noise, {"scale": [2], "noise": [1]}), {}, r"the cell noise=1, scale=2: TypeError: the p"),
-        ((make, regression(), {"scale": range(4000)}), {"repetitions": 4000}, r"a sweep of 16000000 runs"),
+        ((start, bowl, {"scael": [1.0]}), {}, ValueError, "make_network needs scale"),
+        ((start, bowl, {"scale": [1.0], "widht": [1]}), {}, ValueError, r"over\['widht'\]: nothing takes that name"),
+        ((start, bowl, {"scale": []}), {}, ValueError, r"over\['scale'\] has no values"),
+        ((start, bowl, {"scale": [1.0, 1]}), {}, ValueError, r"over\['scale'\] has 1 twice"),
+        ((start, bowl, {"scale": [float("nan")]}), {}, ValueError, r"over\['scale'\] has NaN"),
+        ((start, bowl, {"scale": "0.5"}), {}, ValueError, r"over\['scale'\] must be a list"),
+        ((start, bowl, {"scale": [object()]}), {}, ValueError, r"over\['scale'\] has a object"),
+        ((start, bowl, {"scale": [1.0], "learning_rate": [-0.1]}), {}, ValueError, "learning_rate must be a positive"),
+        ((start, bowl, {"scale": [1.0], "steps": [1]}), {}, ValueError, r"over\['steps'\]"),
+        ((start, bowl, {"scale": [1.0]}), {"repetitions": 2.0}, ValueError, "repetitions must be a whole number"),
+        ((start, bowl, {"scale": [1.0]}), {"flow": False}, ValueError, "nothing would run"),
+        ((start, bowl, {"scale": [1.0]}), {"rtol": 2.0}, ValueError, "the cell scale=1.0: ValueError: .*rtol"),
+        ((start, bowl, {"scale": [1.0], "t1": [1.0, "2"]}), {}, ValueError, "t1 must be a number"),
+        ((lambda: 1, bowl, {}), {"repetitions": 2}, ValueError, "make_network takes no key"),
+        ((_broken, bowl, {"scale": [2]}), {}, ValueError, "the cell scale=2: ZeroDivisionError"),
+        ((start, bowl, {"scale": range(4000)}), {"repetitions": 4000}, ValueError, "a sweep of 16000000 runs"),
+        ((start, 3.0, {"scale": [1.0]}), {}, TypeError, "expected a flowsim.LinearRegression"),
+        ((start, bowl, [("scale", [1.0])]), {}, TypeError, "over must map names to lists"),
+        ((start, bowl, {"scale": [1.0]}), {"optimizer": "adam"}, TypeError, "write optimizer=flowsim.Adam"),
     ],
 )
-def test_what_cannot_be_right_is_refused_before_anything_runs(arguments, options, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_cannot_be_right_is_refused_before_anything_runs(computed, arguments, options, error, message):
+    with pytest.raises(error, match=message):
         flowsim.sweep(*arguments, **options)
-
-
-def test_what_is_no_problem_and_no_mapping_is_refused():
-    with pytest.raises(TypeError, match=r"expected a flowsim.LinearRegression"):
-        flowsim.sweep(make, 3.0, {"scale": [1.0]})
-    with pytest.raises(TypeError, match=r"over must map names to lists"):
-        flowsim.sweep(make, regression(), [("scale", [1.0])])
-    with pytest.raises(TypeError, match=r"optimizer is 'adam': expected a function .* write optimizer=flowsim.Adam"):
-        flowsim.sweep(make, regression(), {"scale": [1.0]}, optimizer="adam")
+    assert computed == []
 
 
 def test_the_key_is_given_by_name_or_as_the_first_argument_and_a_problem_may_do_without():
-    by_name = functools.partial(flowsim.DeepLinear.gaussian, widths=[3, 3, 1])
-    for problem in (regression, with_key(), functools.partial(regression)):
-        over = {"scale": [0.5], "noise": [0.2]}
-        found = flowsim.sweep(by_name, problem, over).dataset
-        np.testing.assert_array_equal(found.final_risk, flowsim.sweep(make, regression, over).dataset.final_risk)
+    def by_name(*, scale, key):
+        return start(key, scale)
+
+    over, options = {"scale": [0.5], "curvature": [0.2]}, {"repetitions": 2, **FLOW}
+    expected = flowsim.sweep(start, bowl, over, **options).dataset.final_risk
+    for problem in (bowl, lambda key, curvature: bowl(curvature), functools.partial(bowl)):
+        found = flowsim.sweep(by_name, problem, over, **options).dataset.final_risk
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_problems_are_drawn_from_one_key_whatever_the_repetition():
@@ -307,10 +265,10 @@ def test_problems_are_drawn_from_one_key_whatever_the_repetition():
 
     def drawn(key):
         keys.append(jax.random.key_data(key).tolist())
-        return regression()
+        return bowl()
 
-    flowsim.sweep(make, drawn, {"scale": [0.5, 0.8]}, repetitions=2, seed=1)
-    flowsim.sweep(make, drawn, {"scale": [0.5]}, seed=2)
+    flowsim.sweep(start, drawn, {"scale": [0.5, 0.8]}, repetitions=2, seed=1, **FLOW)
+    flowsim.sweep(start, drawn, {"scale": [0.5]}, seed=2, **FLOW)
     assert keys[0] != keys[1]
     assert len(keys) == 2  # one for each sweep, as it takes no values
 
@@ -330,54 +288,50 @@ def test_words_and_widths_are_values_too():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_undrawn")
 def test_a_folder_with_another_sweep_is_refused_in_words_and_given_up_when_told_to(tmp_path, computed):
-    options = {"folder": tmp_path / "mine"}
-    flowsim.sweep(make, regression(), {"scale": [0.5]}, **options)
+    options = {"folder": tmp_path / "mine", **FLOW}
+    flowsim.sweep(start, bowl(), {"scale": [0.5]}, **options)
     before = digests(tmp_path / "mine", "sweep.nc", "summary.json")
     del computed[:]
 
     def other(key, scale):
-        return make(key, 2 * scale)
+        return start(key, 2 * scale)
 
-    for wrong, match in (
-        ({"seed": 1}, r"holds other results \(the sweep.seed is 0 there and 1 here\)"),
-        ({"rtol": 1e-5}, r"the sweep.options is '\w+' there and '\w+' here"),
+    for make_network, problem, scale, wrong, match in (
+        (start, bowl(), 0.5, {"seed": 1}, r"holds other results \(the sweep.seed is 0 there and 1 here\)"),
+        (start, bowl(), 0.5, {"rtol": 1e-5}, r"the sweep.options is '\w+' there and '\w+' here"),
+        (start, bowl(), 0.8, {}, r"the sweep.over.scale is \[0.5\] there and \[0.8\] here"),
+        (other, bowl(), 0.5, {}, r"the sweep.make_network is 'test_sweeping:start' there and 'test_sw"),
+        (start, bowl(0.7), 0.5, {}, r"the sweep.code or data of problem is '\w+' there"),
     ):
         with pytest.raises(StoreError, match=match):
-            flowsim.sweep(make, regression(), {"scale": [0.5]}, **options, **wrong)
-    with pytest.raises(StoreError, match=r"the sweep.over.scale is \[0.5\] there and \[0.8\] here"):
-        flowsim.sweep(make, regression(), {"scale": [0.8]}, **options)
-    with pytest.raises(StoreError, match=r"the sweep.make_network is 'own_networks:make' there and 'test_sw"):
-        flowsim.sweep(other, regression(), {"scale": [0.5]}, **options)
-    with pytest.raises(StoreError, match=r"the sweep.code or data of problem is '\w+' there"):
-        flowsim.sweep(make, regression(0.7), {"scale": [0.5]}, **options)
+            flowsim.sweep(make_network, problem, {"scale": [scale]}, **options | wrong)
     assert computed == []
     assert digests(tmp_path / "mine", "sweep.nc", "summary.json") == before
-    replaced = flowsim.sweep(other, regression(), {"scale": [0.5]}, **options, overwrite=True)
-    xarray.testing.assert_identical(flowsim.open_results(tmp_path / "mine").required("sweep"), replaced.dataset)
+    replaced = flowsim.sweep(other, bowl(), {"scale": [0.5]}, **options, overwrite=True)
+    assert flowsim.open_results(tmp_path / "mine").required("sweep").identical(replaced.dataset)
 
 
 def test_a_folder_of_a_scenario_is_not_taken(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "scenario.yaml").write_text("scenario: {}\n")
     with pytest.raises(StoreError, match=r"holds other results \(scenario.yaml is there\)"):
-        flowsim.sweep(make, regression(), {"scale": [0.5]}, folder=tmp_path / "mine")
+        flowsim.sweep(start, bowl(), {"scale": [0.5]}, folder=tmp_path / "mine")
 
 
 def test_a_function_that_other_processes_cannot_have_is_refused_in_words(monkeypatch):
     with pytest.raises(ValueError, match=r"jobs=2: a function, or an option, cannot be sent .* top level of a module"):
-        flowsim.sweep(lambda key, scale: make(key, scale), regression(), {"scale": [0.5]}, jobs=2)
-    monkeypatch.setattr(make, "__module__", "__main__")
-    monkeypatch.setitem(sys.modules, "__main__", own_networks)
-    monkeypatch.delattr(own_networks, "__file__")
-    with pytest.raises(ValueError, match=r"other processes cannot import make from this session"):
-        flowsim.sweep(make, regression(), {"scale": [0.5]}, jobs=2)
-
-
-def test_a_script_that_runs_again_in_its_processes_is_told_what_to_write(monkeypatch):
+        flowsim.sweep(lambda key, scale: start(key, scale), bowl(), {"scale": [0.5]}, jobs=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(make, "__module__", "__main__")
+        patch.setitem(sys.modules, "__main__", own_networks)
+        patch.delattr(own_networks, "__file__")
+        with pytest.raises(ValueError, match=r"other processes cannot import make from this session"):
+            flowsim.sweep(make, bowl(), {"scale": [0.5]}, jobs=2)
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     with pytest.raises(RuntimeError, match='write the call under if __name__ == "__main__":'):
-        flowsim.sweep(make, regression(), {"scale": [0.5]}, jobs=2)
+        flowsim.sweep(start, bowl(), {"scale": [0.5]}, jobs=2)
 
 
 def test_what_cannot_be_known_again_is_refused_with_a_folder_and_runs_without(tmp_path):
@@ -385,11 +339,11 @@ def test_what_cannot_be_known_again_is_refused_with_a_folder_and_runs_without(tm
 
     def network(key, scale):
         with held:
-            return make(key, scale)
+            return start(key, scale)
 
-    assert flowsim.sweep(network, regression(), {"scale": [0.5]}).failures == ()
+    assert flowsim.sweep(network, bowl(), {"scale": [0.5]}, **FLOW).failures == ()
     with pytest.raises(ValueError, match=r"folder: what is kept has to be known again"):
-        flowsim.sweep(network, regression(), {"scale": [0.5]}, folder=tmp_path / "mine")
+        flowsim.sweep(network, bowl(), {"scale": [0.5]}, folder=tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 
 
@@ -408,40 +362,36 @@ def test_single_precision_stays_single_and_the_setting_of_jax_as_it_was():
     assert narrow.failures == ()
 
 
-def test_progress_is_told_in_words():
-    said = []
-    flowsim.sweep(make, regression(), {"scale": [0.5]}, repetitions=2, progress=said.append)
+def test_progress_is_told_in_words_and_flows_that_do_not_converge_are_counted():
+    said, options = [], FLOW | {"t1": np.inf, "max_steps": 2}
+    found = flowsim.sweep(start, bowl(), {"scale": [0.5]}, repetitions=2, progress=said.append, **options)
+    assert (found.dataset.outcome == Outcome.STEP_LIMIT).all()
+    assert "2 flows did not reach their limit" in str(found)
     assert said == ["sweep", "sweep: 1 of 2 initializations", "sweep: 2 of 2 initializations"]
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_undrawn")
 def test_flow_and_descent_of_a_sweep_stop_by_one_criterion_which_is_not_convergence(tmp_path):
-    X = np.random.default_rng(0).standard_normal((15, 2))
-    problem = flowsim.LinearRegression(X, X[:, 0])
-    swept = flowsim.sweep(
-        lambda key, scale: flowsim.DeepLinear.gaussian(widths=[2, 3, 1], scale=scale, key=key),
-        problem,
-        {"scale": [0.4], "learning_rate": [0.05]},
-        repetitions=2,
-        steps=3000,
-        stopping=flowsim.Stopping(excess_risk=0.01),
-        folder=tmp_path / "swept",
-    )
+    options = {"steps": 400, "stopping": flowsim.Stopping(excess_risk=0.001), **FLOW, "t1": np.inf}
+    over = {"scale": [0.4], "learning_rate": [0.05]}
+    swept = flowsim.sweep(start, bowl(), over, repetitions=2, folder=tmp_path / "swept", **options)
     dataset = swept.to_dataset()
     assert np.all(dataset["outcome"].values == flowsim.Outcome.RISK_REACHED)
-    assert np.all(dataset["final_excess_risk"].values <= 0.01)
+    assert np.all(dataset["final_excess_risk"].values <= 0.001)
     assert np.all(dataset["final_excess_risk"].values > 1e-4)
     rows = flowsim.open_results(tmp_path / "swept").summary["sweep"]["rows"]
     assert [(row["converged"], row["as_asked"]) for row in rows] == [(0.0, 1.0)] * 2
     assert "did not reach" not in str(swept)
 
 
-@pytest.mark.parametrize(("optimizer", "names"), [(flowsim.Adam, set()), (flowsim.GradientDescent, {r"$2/\eta$"})])
-def test_the_legend_names_an_edge_of_stability_where_a_line_shows_it(optimizer, names):
-    """Adam is stable up to a curvature that is not the sharpness, which the panel shows."""
-    made = flowsim.sweep(
-        make, regression(), {"scale": [0.5, 0.8], "learning_rate": [0.01]}, optimizer=optimizer, steps=9
-    )
-    (legend,) = made.figures()["sharpness"].legends
-    edges = {r"$2/\eta$", "edge of stability"}
-    assert {text.get_text() for text in legend.get_texts()} & edges == names
+def test_the_legend_names_an_edge_of_stability_where_a_line_shows_it(whole):
+    dataset = whole.to_dataset()
+    others = {
+        r"$2/\eta$": dataset,
+        None: dataset.assign_coords(threshold_of=dataset.threshold_of.copy(data=4 * ["another curvature"])),  # of Adam
+    }
+    for name, of_descent in others.items():
+        (legend,) = flowsim.Sweep(of_descent, ()).figures()["sharpness"].legends
+        texts = {text.get_text() for text in legend.get_texts()}
+        assert texts & {r"$2/\eta$", "edge of stability"} == {name} - {None}

@@ -1,4 +1,4 @@
-"""Scenarios of one's own: `new` copies what is shipped, and in all_keys.yaml every key is explained."""
+"""New scenarios: `new` copies what is shipped, and in all_keys.yaml every key is explained."""
 
 import re
 import shutil
@@ -11,23 +11,39 @@ from pydantic import Field
 
 import flowsim
 from flowsim import cli
-from flowsim.cli.new import ShippedScenario, scenario_folder, shipped_scenarios
+from flowsim.cli.new import scenario_folder, shipped_scenarios
 from flowsim.kinds import Made, recipe_of
 from flowsim.kinds.options import meanings
 from flowsim.scenarios import Scenario, read_scenario, resolved, scenario_json_schema
 from flowsim.scenarios.keys import choice, choices, keys
 
 ROOT = Path(flowsim.__file__).parents[1]
-SHIPPED: dict[str, ShippedScenario] = shipped_scenarios()
-NAMES = list(SHIPPED)
-ALL_KEYS = SHIPPED["all_keys"].path.read_text(encoding="utf-8")
-# Values to choose from stand in comments with an indent of three; each begins with a key of the whole.
-CHOICES = [
-    yaml.safe_load(re.sub(r"^# {3}", "", block, flags=re.MULTILINE))
-    for run in re.findall(r"(?:^# {3}.*\n)+", ALL_KEYS, re.MULTILINE)
-    for block in re.split(r"^(?=# {3}\w)", run, flags=re.MULTILINE)
-    if block
-]
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return shipped_scenarios()
+
+
+@pytest.fixture(scope="module")
+def all_keys(shipped):
+    return shipped["all_keys"].path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def choices_shown(all_keys):
+    """What all_keys.yaml says can be chosen instead: comments with an indent of three, by keys of the whole."""
+    return [
+        yaml.safe_load(re.sub(r"^# {3}", "", block, flags=re.MULTILINE))
+        for run in re.findall(r"(?:^# {3}.*\n)+", all_keys, re.MULTILINE)
+        for block in re.split(r"^(?=# {3}\w)", run, flags=re.MULTILINE)
+        if block
+    ]
+
+
+@pytest.fixture(scope="module")
+def schema():
+    return scenario_json_schema()
 
 
 @pytest.fixture
@@ -40,68 +56,63 @@ def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_new_is_the_shipped_scenario(here, name):
-    assert cli.main(["new", name]) == 0
-    assert (here / f"{name}.yaml").read_bytes() == SHIPPED[name].path.read_bytes()
-    assert resolved(read_scenario(here / f"{name}.yaml")) == resolved(read_scenario(SHIPPED[name].path))
+def test_what_is_new_is_the_shipped_scenario(here, shipped):
+    for name in ("residual", "figure1", "all_keys"):
+        assert cli.main(["new", name]) == 0
+        assert (here / f"{name}.yaml").read_bytes() == shipped[name].path.read_bytes()
 
 
-def test_what_is_left_out_stands_in_all_keys_with_its_default(here):
-    (here / "set.yaml").write_text(re.sub(r"^( *)#(?=\w)", r"\1", ALL_KEYS, flags=re.MULTILINE))
-    found = resolved(read_scenario(here / "set.yaml"))
-    assert (
-        found == resolved(read_scenario(SHIPPED["all_keys"].path)) == resolved(read_scenario(SHIPPED["residual"].path))
-    )
+def test_what_is_left_out_is_in_all_keys_with_its_default(here, shipped, all_keys):
+    (here / "set.yaml").write_text(re.sub(r"^( *)#(?=\w)", r"\1", all_keys, flags=re.MULTILINE))
+    found = [resolved(read_scenario(here / "set.yaml"))]
+    found += [resolved(read_scenario(shipped[name].path)) for name in ("all_keys", "residual")]
+    assert found[0] == found[1] == found[2]
     written = yaml.safe_load((here / "set.yaml").read_text())
     assert list(written) == list(Scenario.model_fields)
     for section in ("data", "network", "flow", "descent"):
         assert set(written[section]) == set(keys((section,), written)), section
 
 
-@pytest.mark.parametrize("chosen", CHOICES, ids=str)
-def test_every_other_value_in_all_keys_can_be_chosen(here, chosen):
+def test_every_other_value_in_all_keys_can_be_chosen(here, all_keys, choices_shown):
     shutil.copytree(ROOT / "scenarios" / "data", here / "data")
     (here / "my.csv").write_text("x,y\n1,0\n2,1\n")
     (here / "cifar-10-batches-bin").mkdir()
     for number in range(1, 6):
         (here / "cifar-10-batches-bin" / f"data_batch_{number}.bin").write_bytes(bytes(3073))
     images = {"data": {"kind": "digits", "samples": 20, "test_samples": 20}}
-    beside = images if "record" in chosen or chosen.get("network", {}).get("kind") == "convolutional" else {}
-    (here / "chosen.yaml").write_text(yaml.safe_dump(yaml.safe_load(ALL_KEYS) | beside | chosen))
-    read_scenario(here / "chosen.yaml")
+    written = yaml.safe_load(all_keys)
+    for chosen in choices_shown:
+        beside = images if "record" in chosen or chosen.get("network", {}).get("kind") == "convolutional" else {}
+        (here / "chosen.yaml").write_text(yaml.safe_dump(written | beside | chosen))
+        read_scenario(here / "chosen.yaml")
 
 
 @pytest.mark.parametrize("section", ["data", "network", "optimizer"])
-def test_the_options_of_every_kind_stand_in_all_keys(section):
+def test_the_options_of_every_kind_are_in_all_keys(section, all_keys, choices_shown):
     chosen = choice(keys(("descent",), {})["optimizer"]) if section == "optimizer" else choices()[section]
-    examples = [yaml.safe_load(ALL_KEYS), *CHOICES]
+    examples = [yaml.safe_load(all_keys), *choices_shown]
     written = [(entry["descent"] if section == "optimizer" and "descent" in entry else entry) for entry in examples]
     known: dict[str, set[str]] = {}
     for entry in written:
         if isinstance(entry.get(section), dict):
             known.setdefault(entry[section]["kind"], set()).update(entry[section])
     labelled = known.get("digits", set())  # whose options the other kinds of labelled samples have too
-    # What every kind has stands there once.
+    # What every kind has is there once.
     every = set.intersection(*(set(recipe.model_fields) for recipe in chosen.registered().values())) - {"kind"}
     assert every <= set.union(*known.values())
     for name, recipe in chosen.registered().items():
         options = set(recipe.model_fields) - {"kind"} - every
         shared = labelled if name in ("labelled", "cifar10") else set()
-        left_out = set(re.findall(r"^  #(\w+):", ALL_KEYS, re.MULTILINE)) if name in ("gaussian", "residual") else set()
+        left_out = set(re.findall(r"^  #(\w+):", all_keys, re.MULTILINE)) if name in ("gaussian", "residual") else set()
         assert options <= known.get(name, set()) | shared | left_out, name
 
 
-@pytest.mark.parametrize(
-    ("path", "section"),
-    [(("sharpness",), "sharpness"), (("theory",), "theory"), (("lemma_3",), "lemma_3"), (("sweep",), "sweep")],
-)
-def test_sections_that_are_left_out_stand_in_all_keys_with_all_their_keys(path, section):
-    (written,) = (chosen[section] for chosen in CHOICES if section in chosen)
-    assert set(written) == set(keys(path, {section: written}))
-    if section == "sweep":
-        assert set(written["critical"]) == set(keys(("sweep", "critical"), {section: written}))
-        assert set(written["descent"][0]) == set(keys(("sweep", "descent", 0), {section: written}))
+def test_sections_that_are_left_out_are_in_all_keys_with_all_their_keys(choices_shown):
+    for section in ("sharpness", "theory", "lemma_3", "sweep"):
+        (written,) = (chosen[section] for chosen in choices_shown if section in chosen)
+        assert set(written) == set(keys((section,), {section: written}))
+    assert set(written["critical"]) == set(keys(("sweep", "critical"), {"sweep": written}))
+    assert set(written["descent"][0]) == set(keys(("sweep", "descent", 0), {"sweep": written}))
 
 
 def test_a_scenario_brings_its_data_along(here, capsys):
@@ -117,23 +128,14 @@ def test_a_scenario_brings_its_data_along(here, capsys):
     assert "csv" not in capsys.readouterr().out
 
 
-def test_other_data_of_that_name_are_not_overwritten(here, capsys):
+@pytest.mark.parametrize("name", ["diabetes.yaml", "data/diabetes.csv"])
+def test_a_file_that_is_there_is_never_overwritten(here, capsys, name):
     (here / "data").mkdir()
-    (here / "data" / "diabetes.csv").write_text("mine")
+    (here / name).write_text("mine")
     assert cli.main(["new", "diabetes"]) == 2
-    assert "is there already" in capsys.readouterr().err
-    assert files(here) == ["data/diabetes.csv"]
-    assert (here / "data" / "diabetes.csv").read_text() == "mine"
-
-
-def test_a_file_that_is_there_is_never_overwritten(here, capsys):
-    assert cli.main(["new", "residual"]) == 0
-    (here / "residual.yaml").write_text("mine")
-    assert cli.main(["new", "residual"]) == 2
-    assert capsys.readouterr().err == (
-        "flowsim: residual.yaml: is there already, and is not overwritten; write --to another file\n"
-    )
-    assert (here / "residual.yaml").read_text() == "mine"
+    assert f"{name}: is there already" in capsys.readouterr().err
+    assert files(here) == [name]
+    assert (here / name).read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -153,12 +155,12 @@ def test_what_cannot_be_written_is_said(here, capsys, words, message):
     assert files(here) == ["file"]
 
 
-def test_without_a_name_every_shipped_scenario_is_listed_in_one_line(here, capsys):
+def test_without_a_name_every_shipped_scenario_is_listed_in_one_line(here, shipped, capsys):
     assert cli.main(["new"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == NAMES
+    assert [line.split()[0] for line in lines] == list(shipped)
     assert all(len(line) <= 79 and len(line.split()) > 3 for line in lines)
-    assert {path.stem for path in (ROOT / "scenarios").rglob("*.yaml")} == set(NAMES)
+    assert {path.stem for path in (ROOT / "scenarios").rglob("*.yaml")} == set(shipped)
 
 
 def test_the_wheel_holds_the_scenarios_where_they_are_looked_for(monkeypatch, tmp_path):
@@ -184,30 +186,26 @@ def lacking(schema, place=""):
         yield from lacking(inner, f"{place}.{key}")
 
 
-def test_every_key_of_the_schema_has_a_description_and_what_may_be_left_out_a_default():
-    schema = scenario_json_schema()
+def test_every_key_of_the_schema_has_a_description_and_what_may_be_left_out_a_default(schema):
     assert list(lacking(schema)) == []
     assert list(lacking({"properties": {"width": {"type": "integer"}}}))  # that there is something to find
     assert schema["properties"]["loss"]["default"] == "squared_error"
 
 
-def test_the_defaults_of_the_schema_are_those_of_a_scenario(tmp_path):
-    schema = scenario_json_schema()["$defs"]["FlowSettings"]["properties"]
+def test_the_defaults_of_the_schema_are_those_of_a_scenario(schema):
+    flow = schema["$defs"]["FlowSettings"]["properties"]
     for key, field in keys(("flow",), {}).items():
         extra = field.json_schema_extra
         of_schema = extra.get("default") if isinstance(extra, dict) and "default" in extra else None
         default = field.get_default(call_default_factory=True) if of_schema is None else of_schema
-        assert schema[key]["default"] == (list(default) if isinstance(default, tuple) else default), key
+        assert flow[key]["default"] == (list(default) if isinstance(default, tuple) else default), key
 
 
-READ = [*(shipped.path for shipped in SHIPPED.values()), *sorted((ROOT / "papers").glob("*/*.yaml"))]
-
-
-@pytest.mark.parametrize("path", READ, ids=lambda path: path.stem)
-def test_options_of_kinds_outside_of_the_schema_are_described_too(path):
-    scenario = read_scenario(path)
-    for section in (scenario.data, scenario.network, scenario.loss, *scenario.record):
-        assert all(field.description for field in type(section).model_fields.values()), section
+def test_options_of_kinds_outside_of_the_schema_are_described_too(shipped):
+    for path in (*(one.path for one in shipped.values()), *(ROOT / "papers").glob("*/*.yaml")):
+        scenario = read_scenario(path)
+        for section in (scenario.data, scenario.network, scenario.loss, *scenario.record):
+            assert all(field.description for field in type(section).model_fields.values()), (path, section)
 
 
 class Base:

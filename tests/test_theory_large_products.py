@@ -2,7 +2,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from flowsim.theory import (
     LargeProducts,
@@ -80,6 +79,8 @@ def test_a_target_below_the_top_leaves_the_layers_above_alone():
 @pytest.mark.parametrize(("successes", "trials"), [(0, 50), (3, 50), (50, 50), (1, 100_000)])
 def test_the_ends_of_the_interval_are_where_the_count_is_in_a_tail_of_a_fortieth(successes, trials):
     """The definition of Clopper and Pearson, by SciPy's binomial distribution."""
+    import scipy.stats
+
     low, high = binomial_interval(successes, trials)
     assert low <= successes / trials <= high
     if successes > 0:
@@ -120,21 +121,9 @@ def test_failures_are_counted_as_plain_numpy_counts_them():
 
 def test_where_the_bound_means_something_it_holds_at_a_small_scale():
     case = LargeProducts(deviation=1.0, scale=0.25, width=10, depth=10)
-    sample = sample_large_products(case, 300, rng=np.random.default_rng(0))
+    sample = sample_large_products(case, 80, rng=np.random.default_rng(0))
     assert sample.failures == 0
     assert sample.statement().verdict is Verdict.HOLDS
-
-
-def test_at_a_large_scale_the_simplified_statement_fails():
-    """With s = 3 and u = 4 the least singular value is below its bound far more often than 8 exp(−du²/(32s²)).
-
-    The slides call their form simplified; the paper has conditions besides, with constants that depend on s.
-    """
-    case = LargeProducts(deviation=4.0, scale=3.0, width=60, depth=20)
-    sample = sample_large_products(case, 12, rng=np.random.default_rng(0))
-    assert case.failure_bound < 0.3
-    assert sample.interval[0] > case.failure_bound
-    assert sample.statement().verdict is Verdict.FAILS
 
 
 @pytest.mark.parametrize(

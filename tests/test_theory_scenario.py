@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_every_cell_of_the_grid_is_in_the_summary(folder):
+def test_every_cell_of_the_grid_is_in_the_summary_and_the_figures_are_drawn(folder):
     flows = summary(folder)["flows"]
     cells = {(flow["depth"], flow["condition"], flow["repetition"]) for flow in flows}
     assert cells == {(2, c, r) for c in (1.0, 50.0) for r in (0, 1)}
@@ -42,13 +42,8 @@ def test_every_cell_of_the_grid_is_in_the_summary(folder):
         assert found["Corollary 2"]["margin"] > 0
         assert {a["met"] for a in found["Corollary 2"]["assumptions"]} == {True}
         assert found["Theorem 4"]["verdict"] == "not applicable"
-
-
-@pytest.mark.slow
-def test_there_is_a_figure_of_the_sides_and_one_of_the_conditioning(folder):
     for name in ("theory", "conditioning"):
-        for suffix in ("png", "pdf"):
-            assert (folder / "out" / "theory" / "figures" / f"{name}.{suffix}").stat().st_size > 5000
+        assert (folder / "out" / "theory" / "figures" / f"{name}.png").stat().st_size > 5000
 
 
 @pytest.mark.slow
@@ -99,13 +94,6 @@ def test_a_statement_that_fails_is_exit_code_1(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_without_a_theory_section_nothing_is_checked(tmp_path, capsys):
-    assert run(SMALL, tmp_path) == 0
-    assert summary(tmp_path) is None
-    assert "Lemma" not in capsys.readouterr().out
-
-
-@pytest.mark.slow
 def test_single_precision_is_checked_with_what_it_resolves(tmp_path):
     text = SMALL.replace("1.0e-3, zero_layer: 1", "0.5") + "precision: float32\ntheory: {}\n"
     (flow,) = checked(text, tmp_path).flows
@@ -120,9 +108,7 @@ def test_single_precision_is_checked_with_what_it_resolves(tmp_path):
         ("theory: {depths: [0]}", "at least 1"),
         ("theory: {conditions: [0.5]}", "at least 1"),
         ("theory: {depths: [2, 2]}", "2 twice"),
-        ("theory: {depth: 3}", "depths"),
         ("lemma_3: {scales: [1.0], widths: [2], depths: [2]}", "deviations"),
-        ("lemma_3: {deviations: [], scales: [1.0], widths: [2], depths: [2]}", "at least 1 entry"),
         ("theory: {depths: [1, 3]}\nnetwork: {kind: mlp, depth: 3, scale: 0.1, zero_layer: 2}", "one of the 1 layers"),
         ("theory: {}\nnetwork: {kind: mlp, depth: 3, scale: 0.1, activation: gelu}", "a linear network"),
         ("network: {kind: mlp, depth: 3, scale: 0.1, activation: gelu, zero_layer: 1}", "activation: linear"),

@@ -14,9 +14,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import flowsim
 from flowsim.runtime.threads import few_blas_threads
 
-pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="BLAS computes on a CPU")
-KEY = jax.random.key(5)
-
 
 def blas_threads():
     return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
@@ -24,6 +21,8 @@ def blas_threads():
 
 @pytest.fixture(autouse=True)
 def two_threads():
+    if jax.default_backend() != "cpu":
+        pytest.skip("BLAS computes on a CPU")
     with threadpool_limits(2, "blas"):
         if blas_threads() != {2}:
             pytest.skip("this BLAS has one thread")
@@ -74,15 +73,16 @@ def noting():
     return flowsim.Risk(risk), found
 
 
-NETWORK = eqx.nn.Linear(3, 1, use_bias=False, key=KEY)
+def network():
+    return eqx.nn.Linear(3, 1, use_bias=False, key=jax.random.key(5))
 
 
 @pytest.mark.parametrize(
     "run",
     [
-        lambda problem: flowsim.integrate(NETWORK, problem, t1=1.0),
-        lambda problem: flowsim.descend(NETWORK, problem, learning_rate=0.01, steps=3),
-        lambda problem: flowsim.sharpness(NETWORK, problem),
+        lambda problem: flowsim.integrate(network(), problem, t1=1.0),
+        lambda problem: flowsim.descend(network(), problem, learning_rate=0.01, steps=3),
+        lambda problem: flowsim.sharpness(network(), problem),
     ],
     ids=["flow", "descent", "sharpness"],
 )

@@ -113,8 +113,9 @@ def _named(weights):
     return {f"{part}.{name}".lstrip("."): leaf for part, of in weights.weights.items() for name, leaf in of.items()}
 
 
-@pytest.mark.parametrize("name", MODULES)
-@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+@pytest.mark.parametrize(
+    ("name", "dtype", "rounding"), [*((name, torch.float64, 1e-12) for name in MODULES), ("norms", torch.float32, 1e-6)]
+)
 def test_derivatives_up_to_the_third_are_those_of_pytorch(name, dtype, rounding):
     module, samples, labels = _case(name, dtype)
     directions = {name: torch.randn_like(part) for name, part in module.named_parameters()}
@@ -196,23 +197,12 @@ def test_descent_ends_at_the_sharpness_of_descent_in_pytorch_and_its_weights_are
     assert float(descent.final_sharpness) == pytest.approx(float(largest), rel=1e-8)
 
 
-@pytest.mark.slow
-def test_models_of_descent_at_its_edge_run_on_a_module():
-    module, samples, labels = _case("tanh")
-    network = flowsim.torch.network(module, samples)
-    problem = flowsim.torch.risk(network, samples, labels, CROSS_ENTROPY)
-    runs = flowsim.compare(network, problem, [2.0], models=["gradient", "central", "edge"], steps=200)
-    assert len(runs.to_dataset().run) == 4
-    assert "central" in str(runs)
-
-
 @pytest.mark.parametrize(
     "loss",
     [
         CROSS_ENTROPY,
         nn.CrossEntropyLoss(label_smoothing=0.1),
         nn.MSELoss(),
-        nn.functional.smooth_l1_loss,
         nn.functional.binary_cross_entropy_with_logits,
     ],
     ids=lambda loss: getattr(loss, "__name__", type(loss).__name__),
@@ -255,10 +245,8 @@ class Together(nn.Module):
         (nn.BatchNorm1d(4), r"submodule '1', a BatchNorm1d, normalizes by .* write module.eval\(\).* GroupNorm"),
         (nn.Dropout(0.2), r"submodule '1' .* draws random numbers .* write module.eval\(\), or p=0"),
         (nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), r"changes its buffers 1\.param.* module.eval\(\)"),
-        (nn.MultiheadAttention(4, 2, dropout=0.1), "draws random|torch.export fails"),
         (Values(), "torch.export fails on the module, a Sequential, for one sample of shape .4,. "),
         (Together(), "another value for a sample alone than among others"),
-        (nn.Sequential(nn.Unflatten(1, (4, 1)), nn.FractionalMaxPool2d(1, 1)), "submodule|torch.export fails"),
     ],
     ids=lambda part: type(part).__name__ if isinstance(part, nn.Module) else "",
 )

@@ -108,10 +108,10 @@ def test_descents_are_taken_together_and_those_that_diverged_left_out():
     np.testing.assert_allclose(central.work, [1.0, 0.2, 2.0])
 
 
-@pytest.mark.parametrize(("kind", "order"), [(Central, 1), (Central_2, 2)])
-def test_the_central_flows_of_several_outputs_have_room_for_eight_eigenvalues(kind, order):
-    model = kind.of(flowsim.GradientDescent(0.1))
-    assert (model.most, model.order, float(model.learning_rate)) == (8, order, 0.1)
+def test_the_central_flows_of_several_outputs_have_room_for_eight_eigenvalues():
+    for kind, order in ((Central, 1), (Central_2, 2)):
+        model = kind.of(flowsim.GradientDescent(0.1))
+        assert (model.most, model.order, float(model.learning_rate)) == (8, order, 0.1)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -128,12 +128,7 @@ def test_scenarios_are_valid_and_end_one_step_after_the_time_of_the_flow(path):
     ("change", "message"),
     [
         ((r"  descent:(.|\n)*figure", "figure"), "no sweep of the flow and of gradient descents with two models"),
-        (
-            ("models: .*], t1", "models: [gradient, edge], t1"),
-            "no sweep of the flow and of gradient descents with two models",
-        ),
         (("record: .*", "record: [risk]"), "no squared_norm among what is recorded"),
-        (("  repetitions: 12", "  flow: false"), "no sweep of the flow and of gradient descents with two models"),
     ],
 )
 def test_a_scenario_that_the_figure_does_not_show_is_refused(tmp_path, monkeypatch, change, message):

@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import signal
 import sys
 from importlib import import_module
 
@@ -58,6 +59,9 @@ def run(words):
 
 
 if __name__ == "__main__":
+    # Which are ignored, SIGHUP under nohup, is inherited, and flowsim leaves what is ignored so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     prepare()
     for line in sys.stdin:
         pid = os.fork() or run(json.loads(line))

@@ -1,4 +1,4 @@
-"""Whatever stands in the place of a stored block, a sweep ends with the results that it would have computed."""
+"""Whatever is in the place of a stored block, a sweep ends with the results that it would have computed."""
 
 import hashlib
 import io
@@ -101,15 +101,12 @@ def flipped(share):
 
 DAMAGES = {
     "swapped": swapped,
-    "a copy of another": lambda first, second: shutil.copy(second, first),
     "a link to another": in_place_of_the_first(lambda first, second: first.symlink_to(second)),
-    "a dangling link": in_place_of_the_first(lambda first, second: first.symlink_to("nowhere")),
     "a link to itself": in_place_of_the_first(lambda first, second: first.symlink_to(first)),
     "a link to a folder": in_place_of_the_first(lambda first, second: first.symlink_to(first.parent)),
     "truncated": lambda first, second: os.truncate(first, first.stat().st_size // 2),
     "empty": lambda first, second: os.truncate(first, 0),
-    "text": lambda first, second: first.write_text("not a block"),
-    **{f"a bit flipped at {share}": flipped(share) for share in (0.0, 0.01, 0.3, 0.7, 1.0)},
+    **{f"a bit flipped at {share}": flipped(share) for share in (0.0, 0.7)},
 }
 
 
@@ -123,7 +120,6 @@ def test_a_damaged_or_foreign_block_is_computed_again(undisturbed, store, damage
 
 
 NOT_ARCHIVES = {
-    "text": b"not an archive",
     "nothing": b"",
     "the first bytes of an archive": b"PK\x03\x04",
     "one array alone": array(np.arange(3.0)),

@@ -117,9 +117,7 @@ def test_a_pipe_is_not_waited_for(folder, capsys, name):
 
 SCENARIOS = {
     "hello": "scenario: hello",
-    "a list": "scenario: [1]",
     "figures in lists": "scenario: {figure: [1, [2]]}",
-    "a number for a figure": "scenario: {figure: 3}",
     "no such figure": "scenario: {figure: nothing}",
     "brackets": "scenario: " + "[" * 5000,
 }
@@ -135,11 +133,6 @@ def test_a_scenario_that_is_none_is_said_to_be_damaged(folder, capsys, name):
     assert "one of ," not in said
     with pytest.raises(StoreError, match=r"scenario\.yaml"):
         str(flowsim.open_results(folder))
-
-
-@pytest.mark.slow
-def test_a_scenario_without_kinds_is_shown_without(folder):
-    assert report(with_scenario(folder, data={"samples": 3})) == 0
 
 
 @pytest.mark.slow
@@ -159,17 +152,10 @@ def variable(name, values):
 
 WRONG = {
     "an outcome without a meaning": variable("outcome", lambda stored: stored["outcome"] * 0 + 99),
-    "an outcome in words": variable("outcome", lambda stored: stored["outcome"].astype(str)),
-    "no runs": lambda stored: stored.isel(run=slice(0, 0)),
-    "no records": lambda stored: stored.isel(record=slice(0, 0)),
     "more records than there are": variable("records", lambda stored: stored["records"] + 10**6),
-    "no dynamics": lambda stored: stored.drop_vars("dynamics"),
-    "no outcome": lambda stored: stored.drop_vars("outcome"),
     "no risk": lambda stored: stored.drop_vars("risk"),
     "a risk that is one number": variable("risk", lambda _: 1.0),
     "a learning rate of zero": lambda stored: stored.assign_coords(learning_rate=stored["learning_rate"] * 0),
-    "a learning rate in words": lambda stored: stored.assign_coords(learning_rate=stored["dynamics"]),
-    "a bound that is NaN": attribute("sharpness_lower_bound", np.nan),
     "a bound in words": attribute("critical_learning_rate", "large"),
     "a name that steers a terminal": lambda stored: stored.assign_coords(
         dynamics=("run", ["gradient_flow", "\x1b[2J"])

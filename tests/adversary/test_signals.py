@@ -1,4 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP end the command line, also while it imports, in one line, with exit code 128 + n."""
+"""Ctrl-C, SIGTERM and SIGHUP end the command line, also while it imports, in one line, with exit code 128 + n.
+
+No signal is sent to the process of the tests: `deliver` calls the handler that would act, at a known line.
+"""
 
 import contextlib
 import multiprocessing
@@ -6,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
@@ -34,78 +36,89 @@ GO_ON = "run the same again: what is stored of a sweep is not computed again\n"
 each_signal = pytest.mark.parametrize("number", LINES, ids=lambda number: number.name)
 
 
+def deliver(number):
+    """Have the handler of a signal act, as it would if the signal came now."""
+    handler = signal.getsignal(number)
+    if handler is not signal.SIG_IGN:
+        assert callable(handler), f"{signal.Signals(number).name} would end this process"
+        handler(number, None)
+
+
+@pytest.fixture(autouse=True)
+def handlers(monkeypatch):
+    """Python's own handlers, however the tests were started: under nohup, SIGHUP is ignored."""
+    monkeypatch.setattr(signal, "raise_signal", deliver)
+    own = dict.fromkeys(signals.ENDING, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in own.items()}
+    yield
+    left = {number: signal.signal(number, handler) for number, handler in before.items()}
+    assert left == own
+
+
+@pytest.fixture
+def ended(tmp_path, monkeypatch, capsys):
+    """Return a function that runs the command line with other work than its own, and returns how that ended."""
+
+    def run_with(work):
+        monkeypatch.setattr(run, "run_all", work)
+        (tmp_path / "tiny.yaml").write_text(SCENARIO)
+        code = cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")])
+        assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
+        return code, capsys.readouterr().err
+
+    return run_with
+
+
 @each_signal
-def test_a_signal_during_the_work_is_one_line_and_leaves_no_lock(tmp_path, monkeypatch, capsys, number):
+def test_a_signal_during_the_work_is_one_line_and_leaves_no_lock(ended, number):
     def work(jobs, pool):
         with jobs[0].folder.locked():
-            os.kill(os.getpid(), number)
-            time.sleep(60)
+            deliver(number)
 
-    monkeypatch.setattr(run, "run_all", work)
-    (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    handlers = [signal.getsignal(other) for other in signals.ENDING]
-    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]) == 128 + number
-    assert capsys.readouterr().err == LINES[number] + GO_ON
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
-    assert [signal.getsignal(other) for other in signals.ENDING] == handlers
+    assert ended(work) == (128 + number, LINES[number] + GO_ON)
 
 
-def test_a_signal_in_the_middle_of_a_comparison_is_that_signal(tmp_path, monkeypatch, capsys):
+def test_a_signal_in_the_middle_of_a_comparison_is_that_signal(ended):
     def work(jobs, pool):
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(60)
+            deliver(signal.SIGTERM)
         except KeyboardInterrupt as stopped:
             raise flowsim.Interrupted([]) from stopped
 
-    monkeypatch.setattr(run, "run_all", work)
-    (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]) == 128 + signal.SIGTERM
-    assert capsys.readouterr().err == LINES[signal.SIGTERM] + GO_ON
+    assert ended(work) == (128 + signal.SIGTERM, LINES[signal.SIGTERM] + GO_ON)
 
 
 @pytest.mark.parametrize("error", [RuntimeError, OSError, UserError])
-def test_an_error_that_a_signal_leads_to_is_that_signal(tmp_path, monkeypatch, capsys, error):
+def test_an_error_that_a_signal_leads_to_is_that_signal(ended, error):
     def work(jobs, pool):
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(60)
+            deliver(signal.SIGTERM)
         finally:
             raise error("release unlocked lock")  # as `threading.Condition.wait`, between two lines of which it came
 
-    monkeypatch.setattr(run, "run_all", work)
-    (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]) == 128 + signal.SIGTERM
-    assert capsys.readouterr().err == LINES[signal.SIGTERM] + GO_ON
+    assert ended(work) == (128 + signal.SIGTERM, LINES[signal.SIGTERM] + GO_ON)
 
 
-def cleared_after_a_signal():
-    """Let one signal end what is under way, and another come while that clears up."""
-    try:
-        os.kill(os.getpid(), signal.SIGHUP)
-        time.sleep(60)
-    finally:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.01)
-        yield "cleared"
+@pytest.mark.parametrize(("grace", "last"), [(5.0, signal.SIGHUP), (0.0, signal.SIGTERM)])
+def test_a_second_signal_does_not_disturb_what_is_cleared_away_after_the_first_for_some_seconds(grace, last):
+    def clear_up():
+        try:
+            deliver(signal.SIGHUP)
+        finally:
+            deliver(signal.SIGTERM)
+            cleared.append(True)
 
-
-def test_a_second_signal_does_not_disturb_what_is_cleared_away_after_the_first():
-    clearing = cleared_after_a_signal()
-    with signals.ending_signals():
-        assert next(clearing) == "cleared"
-        with pytest.raises(signals.Ended, match=f"^{int(signal.SIGHUP)}$"):
-            next(clearing)
+    cleared = []
+    with signals.ending_signals(grace), pytest.raises(signals.Ended, match=f"^{int(last)}$"):
+        clear_up()
+    assert cleared == [True] * (grace > 0)
 
 
 def test_a_signal_that_is_ignored_stays_so():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    try:
-        with signals.ending_signals():
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    with signals.ending_signals():
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
 
 
 def test_a_signal_that_is_held_acts_at_the_end():
@@ -113,9 +126,8 @@ def test_a_signal_that_is_held_acts_at_the_end():
 
     def work():
         with signals.ending_held():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                os.kill(os.getpid(), number)
-                time.sleep(0.01)
+            deliver(signal.SIGTERM)
+            deliver(signal.SIGINT)
             done.append("held")
         done.append("after it")
 
@@ -124,47 +136,35 @@ def test_a_signal_that_is_held_acts_at_the_end():
     assert done == ["held"]
 
 
-@pytest.fixture
-def own_handlers():
-    """The signals that have acted, by handlers as a program of one's own has them: that of SIGINT raises."""
-    acted = []
-
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("call", range(2 * len(signals.ENDING)))
+def test_a_signal_while_handlers_change_acts_once_and_the_handlers_are_given_back(monkeypatch, number, call):
     def handler(number, frame):
         acted.append(number)
         if number == signal.SIGINT:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, handler) for number in signals.ENDING}
-    yield acted
-    assert [signal.getsignal(number) for number in before] == [handler] * len(before)
-    for number, one in before.items():
-        signal.signal(number, one)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("call", range(2 * len(signals.ENDING)))
-def test_a_signal_while_handlers_change_acts_and_leaves_none_of_them(own_handlers, monkeypatch, number, call):
     def interrupted(*handler):
         calls.append(change(*handler))
         if len(calls) == call + 1:
-            os.kill(os.getpid(), number)
-            time.sleep(0.001)
+            deliver(number)
 
-    calls, change = [], signal.signal
+    acted, calls, change = [], [], signal.signal
+    before = {number: signal.signal(number, handler) for number in signals.ENDING}
     with monkeypatch.context() as patch:
         patch.setattr(signal, "signal", interrupted)
         with contextlib.suppress(KeyboardInterrupt), signals.ending_held():
             pass
-    assert own_handlers == [number]
-    assert signals._acting == []
+    left = [signal.signal(other, one) for other, one in before.items()]
+    assert left == [handler] * len(before)
+    assert acted == [number]
 
 
 @each_signal
 def test_a_signal_while_the_lock_is_taken_leaves_none(tmp_path, monkeypatch, number):
     class Interrupted(filelock.FileLock):
         def acquire(self):
-            os.kill(os.getpid(), number)
-            time.sleep(0.01)
+            deliver(number)
             taken.append(super().acquire())
 
     taken = []
@@ -180,8 +180,7 @@ def test_a_signal_while_workers_are_started_leaves_none(monkeypatch):
     def start(process):
         begin(process)
         started.append(process)
-        os.kill(os.getpid(), signal.SIGTERM)  # the executor does not know the process yet
-        time.sleep(0.01)
+        deliver(signal.SIGTERM)  # the executor does not know the process yet
 
     started, begin, before = [], SpawnProcess.start, multiprocessing.active_children()
     monkeypatch.setattr(SpawnProcess, "start", start)
@@ -197,30 +196,29 @@ import os, signal, time
 os.kill(os.getpid(), signal.{number.name})
 time.sleep(60)
 """
-
-
-@each_signal
-def test_a_signal_during_the_import_of_jax_is_one_line(tmp_path, number):
-    (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    (tmp_path / "jax.py").write_text(INTERRUPTED.format(number=number))
-    path = os.pathsep.join((str(tmp_path), str(Path(flowsim.__file__).parents[1])))
-    command = [sys.executable, "-m", "flowsim", "tiny.yaml"]
-    environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (128 + number, LINES[number] + GO_ON)
-
-
-IMPORTED = """
-import gc, signal
+# A process inherits which signals are ignored, as SIGHUP under nohup.
+STARTED = """
+import gc, runpy, signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def state():
     return [signal.getsignal(number) for number in signal.valid_signals()], gc.isenabled(), gc.get_threshold()
 
 before = state()
 import flowsim.cli
-assert state() == before
+assert state() == before, "an import changes the process"
+runpy.run_module("flowsim", run_name="__main__")
 """
+SLOW = [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGHUP)]
 
 
-def test_an_import_leaves_the_signals_and_the_garbage_collector_of_a_process_as_they_are():
-    subprocess.run([sys.executable, "-c", IMPORTED], check=True)
+@pytest.mark.parametrize("number", [signal.SIGTERM, *SLOW])
+def test_a_signal_during_the_import_of_jax_is_one_line_and_no_import_changes_handlers_before(tmp_path, number):
+    (tmp_path / "tiny.yaml").write_text(SCENARIO)
+    (tmp_path / "jax.py").write_text(INTERRUPTED.format(number=number))
+    path = os.pathsep.join((str(tmp_path), str(Path(flowsim.__file__).parents[1])))
+    command = [sys.executable, "-c", STARTED, "tiny.yaml"]
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (128 + number, LINES[number] + GO_ON)

@@ -1,14 +1,16 @@
-"""Every statement with two known sides is seen to hold on a flow, and to fail on input that is wrong for it."""
+"""Statements on flows: each with two known sides holds on one, and fails on input that is wrong for it."""
 
 import dataclasses
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import flowsim
 from flowsim import theory
+from flowsim.data import gaussian_teacher
 from flowsim.theory import Verdict
 
 pytestmark = pytest.mark.slow
@@ -185,3 +187,83 @@ def test_every_statement_is_shown_to_hold_and_to_fail(flows, problem):
     for one in construction_failures(problem, flows["scalar"]).values():
         failing |= named(one, Verdict.FAILS)
     assert failing == every - MEASURED - ASSUMPTIONS
+
+
+@pytest.fixture(scope="module")
+def deep(problem):
+    """A plateau of more than 10²⁷ units of time; what happens after it takes some 40."""
+    network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=1e-4, key=jax.random.key(0))
+    return theory.follow(network.with_zero_layer(6), problem, rtol=1e-10)
+
+
+def test_on_a_long_plateau_every_statement_of_section_4_holds(deep):
+    found = {
+        one.name: one.verdict for one in theory.statements(deep, subjects=["conservation", "small_scale", "rates"])
+    }
+    assert deep.end.converged
+    assert set(found.values()) == {Verdict.HOLDS}
+    assert deep.escape_time > 1e27
+    assert (np.diff(deep.times) >= 0).all()
+    assert 1 < deep.times[-1] < 100
+    assert np.sum(np.diff(deep.times[deep.times >= 0]) > 0) > 20
+
+
+def test_the_clock_keeps_its_digits_from_the_plateau_to_the_escape(deep):
+    """Against d‖W_1‖_F²/dt = −2⟨π, ∇R¹(π)⟩, whose right side is a power of the left in between: from 10¹⁷ before the
+    escape to 10³ before it, where one clock from the start would tick every 10¹².
+    """
+    size, gradients = np.sum(deep.weights[0] ** 2, axis=(1, 2)), deep.gradients
+    speed = -2 * np.sum(gradients.above[0] * gradients.regressor_gradient, axis=(1, 2))
+    among = np.flatnonzero((deep.times > -1e17) & (deep.times < -1e3))
+    moved = np.diff(np.log(size[among])) > 1e-6
+    first, last = among[:-1][moved], among[1:][moved]
+    grown = np.log(size[last] / size[first])
+    power = np.log(speed[last] / speed[first]) / grown
+    expected = size[first] / speed[first] * np.expm1((1 - power) * grown) / (1 - power)
+    assert len(first) > 30
+    np.testing.assert_allclose(deep.times[last] - deep.times[first], expected, rtol=1e-3)
+
+
+def test_descent_breaks_the_conservation_law_by_an_amount_of_order_of_its_step(problem, mlp):
+    drifts = []
+    for eta in (0.01, 0.02):
+        run = flowsim.descend(mlp, problem, learning_rate=eta, steps=4000, weights=True)
+        descent = theory.path_of([run], mlp, rtol=1e-6)
+        assert verdicts(descent)["Lemma 1"] is Verdict.FAILS
+        drifts.append(theory.conservation_drift(descent.weights)[-1])
+    assert drifts[1] / drifts[0] == pytest.approx(2, rel=0.25)
+    flow = theory.follow(mlp, problem)
+    assert verdicts(flow)["Lemma 1"] is Verdict.HOLDS
+    assert theory.conservation_drift(flow.weights).max() < 1e-3 * drifts[0]
+
+
+def test_with_several_outputs_lemmas_hold_and_theorem_5_is_measured():
+    problem = flowsim.LinearRegression(*gaussian_teacher(np.random.default_rng(0), 50, 5, outputs=5))
+    problem = eqx.tree_at(lambda p: p.optimum, problem, jnp.eye(5) + 0.3 * problem.optimum)
+    network = flowsim.DeepLinear.residual(width=5, depth=6, scale=0.2, key=jax.random.key(0))
+    path = theory.follow(network, problem)
+    assert path.end.converged
+    found = verdicts(path)
+    for name in ("Theorem 1", "Theorem 4", "Corollary 2", "Corollary 3, lower", "Lemma 2 (i)"):
+        assert found[name] is Verdict.NOT_APPLICABLE
+    for name in ("Gradient, lower bound", "Gradient, upper bound", "Lemma 1", "Lemma 7", "Lemma 8, lower"):
+        assert found[name] is Verdict.HOLDS
+
+
+def test_above_the_critical_learning_rate_descent_does_not_reach_a_minimum(problem, mlp):
+    critical = theory.critical_learning_rate(problem, 10)
+    above, below = (flowsim.descend(mlp, problem, learning_rate=part * critical, steps=3000) for part in (1.2, 0.5))
+    assert float(above.excess_risk[-1]) > 1e-3
+    assert float(below.excess_risk[-1]) < 1e-8
+
+
+def test_the_flat_minimizer_approaches_the_lower_bound_as_the_network_deepens(problem):
+    ratios = []
+    for depth in (2, 8, 32):
+        flat = theory.flat_minimizer(problem, [5] + [3] * (depth - 1) + [2], projection=[1.02, 1.36])
+        lower, upper = theory.minimal_sharpness_bounds(problem, depth, projection_norm=1.7)
+        sharpness = flowsim.sharpness(flat, problem)
+        assert lower <= sharpness <= upper
+        ratios.append(sharpness / lower)
+    assert ratios[0] > ratios[1] > ratios[2]
+    assert ratios[2] < 1.003

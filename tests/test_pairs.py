@@ -1,0 +1,308 @@
+"""Every pair of kinds meets in some tiny run: data, network, loss, descent, model, job and precision.
+
+A kind that is registered takes part by that. One with required options has them in `OPTIONS`; what it does not go
+together with, and does not declare by itself, is a condition in `CONDITIONS`.
+"""
+
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import covertable
+import numpy as np
+import pytest
+import xarray
+import yaml
+
+import flowsim
+from flowsim import cli
+from flowsim.cli import run as command
+from flowsim.comparison.models import GRADIENT
+from flowsim.data import ClassSource
+from flowsim.data.source import SOURCES
+from flowsim.dynamics.descent import DESCENTS
+from flowsim.edge import MODELS
+from flowsim.losses.loss import LOSSES
+from flowsim.networks.recipe import NETWORKS
+from flowsim.scenarios import build, read_scenario, run
+from flowsim.scenarios.settings import refusal
+
+FEATURES, RATE = 3, 0.05
+# For each kind its options: first those required alone, then with all the others that a user may set.
+OPTIONS = {
+    "data": {
+        "gaussian": [{"samples": 8, "features": FEATURES}, {"samples": 2, "features": FEATURES, "outputs": FEATURES}],
+        "file": [
+            {"path": "table.csv", "target": "y"},
+            {"path": "table.csv", "target": ["y"], "features": ["a", "b"], "standardize": False,
+             "unit_regressor": False},
+        ],
+        "labelled": [
+            {"path": "labels.csv", "target": "kind"},
+            {"path": "labels.csv", "target": "kind", "features": ["a", "b"], "classes": ["p", "q"], "samples": 4,
+             "test_samples": 2, "scaling": "standardized"},
+        ],
+        "digits": [{}, {"classes": [3, 8], "samples": 6, "test_samples": 4, "scaling": "none"}],
+        "cifar10": [
+            {"path": "."},
+            {"path": ".", "batches": [1], "classes": [0, 1], "samples": 4, "test_samples": 2,
+             "scaling": "standardized"},
+        ],
+    },
+    "network": {
+        "residual": [{"depth": 2, "scale": 0.5}],
+        "mlp": [
+            {"depth": 2, "width": 2, "scale": 0.5},
+            {"depth": 2, "width": 2, "scale": 1.0, "activation": "tanh", "biases": True},
+        ],
+        "residual_mlp": [{"depth": 1, "width": 2, "scale": 0.5}],
+        "convolutional": [{"channels": [1], "stride": 2}],
+        "equinox.nn:MLP": [{"width_size": 2, "depth": 1}],
+    },
+    "descent": {kind: [{"batch": 2}] for kind in ("sgd", "label_noise_sgd", "noisy_descent")},
+}  # fmt: skip
+KINDS = {"data": SOURCES, "network": [*NETWORKS, "equinox.nn:MLP"], "loss": LOSSES, "descent": DESCENTS}
+IMAGES = {"digits": 64, "cifar10": 3072}
+
+# Under a name each: the sections of a scenario, the models, the precisions, and what is done with the scenario.
+CHOICES = {
+    thing: {
+        f"{kind} {number}" if number else kind: {"kind": kind, **options}
+        for kind in kinds
+        for number, options in enumerate(OPTIONS.get(thing, {}).get(kind, [{}]))
+    }
+    for thing, kinds in KINDS.items()
+}
+CHOICES["model"] = {name: name for name in (GRADIENT, *MODELS)}
+CHOICES["sharpness"] = {"sharpness along": True, "sharpness at the end": False}
+CHOICES["precision"] = {name: name for name in ("float64", "float32")}
+
+
+def sizes(data: dict) -> tuple[int, int, int | None]:
+    """Return the numbers of features and labels of a sample, and the number of classes."""
+    if issubclass(SOURCES[data["kind"]], ClassSource):
+        classes = len(data.get("classes", ())) or {"labelled": 3, "cifar10": 2}.get(data["kind"], 10)
+        return IMAGES.get(data["kind"], len(data.get("features", "abc"))), classes, classes
+    return (len(data.get("features", "abc")) if "path" in data else FEATURES), data.get("outputs", 1), None
+
+
+def loss_takes_labels(data: dict, loss: dict) -> bool:
+    kind, (*_, classes) = LOSSES[loss["kind"]](), sizes(data)
+    if classes is not None:
+        return classes == 2 or kind.labels(classes) != "sign"
+    return kind.takes_numbers()
+
+
+def network_takes_samples(data: dict, network: dict, loss: dict) -> bool:
+    features, outputs, classes = sizes(data)
+    if classes is not None and LOSSES[loss["kind"]]().labels(classes) == "sign":
+        outputs = 1
+    if network["kind"] == "convolutional":
+        return data["kind"] in IMAGES
+    # A residual network has one output, or as many as features. One for colour images would be gigabytes.
+    return network["kind"] != "residual" or (features < 1000 and outputs in (1, features))
+
+
+def noise_fits_labels(loss: dict, descent: dict) -> bool:
+    return descent["kind"] != "label_noise_sgd" or LOSSES[loss["kind"]]().takes_numbers()
+
+
+def model_follows_descent(descent: dict, model: str, precision: str) -> bool:
+    options = {name: value for name, value in descent.items() if name != "kind"}
+    return model == GRADIENT or not refusal(
+        MODELS[model], lambda: DESCENTS[descent["kind"]](learning_rate=RATE, **options), precision
+    )
+
+
+CONDITIONS = {
+    loss_takes_labels: ("data", "loss"),
+    network_takes_samples: ("data", "network", "loss"),
+    noise_fits_labels: ("loss", "descent"),
+    model_follows_descent: ("descent", "model", "precision"),
+}
+
+
+def covering_runs(first: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return these runs and further ones, in which every pair of choices occurs that any run may have."""
+
+    def constraint(condition: Callable[..., bool], things: tuple[str, ...]) -> dict:
+        @cache
+        def holds(*names: str) -> bool:
+            return condition(*(CHOICES[thing][name] for thing, name in zip(things, names, strict=True)))
+
+        return {"operator": "fn", "requires": things, "evaluate": lambda row: holds(*(row[thing] for thing in things))}
+
+    factors = {thing: list(names) for thing, names in CHOICES.items()} | {"job": list(JOBS)}
+    return covertable.make(factors, presets=first, constraints=[constraint(*entry) for entry in CONDITIONS.items()])
+
+
+class Folder:
+    """A scenario on disk with its data, and what the command line makes of it."""
+
+    def __init__(self, path: Path, monkeypatch, **sections):
+        self.scenario, self.out, self.computed = path / "pair.yaml", path / "out", {}
+        write_data(path)
+        self.write(sections)
+        store = command.store
+
+        def keep(job, comparison, theory, sweep):
+            """Keep what was computed, to compare it with what is read back."""
+            self.computed[job.name] = comparison.to_dataset() if sweep is None else sweep.dataset
+            return store(job, comparison, theory, sweep)
+
+        monkeypatch.setattr(command, "store", keep)
+        monkeypatch.setenv("COLUMNS", "300")  # no table is fitted to the terminal
+
+    def write(self, sections: dict) -> None:
+        self.sections = sections
+        self.scenario.write_text(yaml.safe_dump(sections))
+
+    def compute(self) -> flowsim.results.Results:
+        """Run the scenario, see that all is there that is promised, and that it is read back as it was computed."""
+        assert cli.main([str(self.scenario), "--out", str(self.out), "--jobs", "1"]) == 0
+        folder = self.out / self.scenario.stem
+        assert {"scenario.yaml", "summary.json", "report.html"} <= {path.name for path in folder.iterdir()}
+        results = flowsim.open_results(folder)
+        figures = {path.stem for path in (folder / "figures").glob("*.png")}
+        assert figures == {path.stem for path in (folder / "figures").glob("*.pdf")} == set(results.figures())
+        assert figures
+        xarray.testing.assert_equal(results.to_dataset(), self.computed[folder.name])
+        return results
+
+
+def write_data(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [",".join(f"{number:.6f}" for number in row) for row in rng.standard_normal((9, FEATURES + 1))]
+    (folder / "table.csv").write_text("\n".join(["a,b,c,y", *rows]))
+    labelled = [f"{row.rpartition(',')[0]},{'pqr'[number % 3]}" for number, row in enumerate(rows)]
+    (folder / "labels.csv").write_text("\n".join(["a,b,c,kind", *labelled]))
+    images = rng.integers(0, 256, (6, IMAGES["cifar10"]), dtype=np.uint8)
+    batch = np.concatenate([np.arange(6, dtype=np.uint8)[:, None] % 2, images], axis=1).tobytes()
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        (folder / f"{name}.bin").write_bytes(batch)
+
+
+def sections(data: str, network: str, loss: str, descent: str, model: str, sharpness: str, precision: str, **_) -> dict:
+    """Return the scenario of a run from one initialization."""
+    chosen = {"data": data, "network": network, "loss": loss, "descent": descent, "model": model}
+    made = {thing: CHOICES[thing][name] for thing, name in chosen.items()}
+    return {
+        "precision": precision,
+        **{thing: made[thing] for thing in ("data", "network", "loss")},
+        "flow": {"t1": 2 * RATE, "models": list(dict.fromkeys((GRADIENT, made["model"])))},
+        "descent": {"learning_rates": [RATE], "steps": 2, "optimizer": made["descent"]},
+        "sharpness": CHOICES["sharpness"][sharpness],
+    }
+
+
+def swept(scenario: dict, repetitions: int = 1) -> dict:
+    """Return the scenario with its runs in a sweep."""
+    option = "scale" if ":" not in scenario["network"]["kind"] else "width_size"
+    over = {f"network.{option}": [scenario["network"].get(option, 1.0)]}
+    descent = [scenario["descent"]]
+    return scenario | {"descent": {}, "sweep": {"over": over, "repetitions": repetitions, "descent": descent}}
+
+
+def is_run(folder: Folder, capsys) -> None:
+    results = folder.compute()
+    ended = results.trajectories.isel(record=0)["risk"]
+    assert np.isfinite(ended).all()
+    assert capsys.readouterr().out.count("\nG") >= 2  # the rows of GF and of GD
+
+
+def is_swept(folder: Folder, capsys) -> None:
+    folder.write(swept(folder.sections))
+    results = folder.compute()
+    assert np.isfinite(results.sweep["final_risk"]).all()
+    assert str(results.swept) in capsys.readouterr().out
+
+
+def is_checked(folder: Folder, capsys) -> None:
+    assert cli.main(["check", str(folder.scenario)]) == 0
+    assert not folder.out.exists()
+    assert "is right" in capsys.readouterr().out
+
+
+def is_reported(folder: Folder, capsys) -> None:
+    results = folder.compute()
+
+    def files() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in results.folder.rglob("*") if path.suffix in (".png", ".json")}
+
+    first, printed = files(), capsys.readouterr().out
+    assert cli.main(["report", str(results.folder)]) == 0
+    assert files() == first
+    assert capsys.readouterr().out.split("wrote")[0] == printed.split("wrote")[0]
+
+
+def is_resumed(folder: Folder, capsys) -> None:
+    folder.write(swept(folder.sections, repetitions=2))
+    first = folder.compute()
+    shutil.rmtree(first.folder)
+    next(path for path in sorted((folder.out / ".blocks").rglob("*")) if path.is_file()).unlink()
+    xarray.testing.assert_identical(folder.compute().sweep, first.sweep)
+
+
+def is_put_side_by_side(folder: Folder, capsys) -> None:
+    first = folder.compute()
+    folder.scenario = folder.scenario.with_name("other.yaml")
+    folder.write(folder.sections | {"seed": 1})
+    second = folder.compute()
+    assert cli.main(["report", str(first.folder), str(second.folder)]) == 0
+    assert (folder.out / "side_by_side" / "report.html").exists()
+    assert "seed" in capsys.readouterr().out
+
+
+def is_compared(folder: Folder, capsys) -> None:
+    scenario = read_scenario(folder.scenario)
+    both = run(scenario, *build(scenario, folder.scenario.parent))
+    both.save(folder.out)
+    stored = flowsim.open_results(folder.out)
+    xarray.testing.assert_equal(stored.to_dataset(), both.to_dataset())
+    assert str(stored.comparison) == str(both)
+
+
+def is_opened(folder: Folder, capsys) -> None:
+    results = folder.compute()
+    assert str(results.comparison) in capsys.readouterr().out
+    assert len(results.to_dataframe()) >= results.trajectories.sizes["run"]
+    assert results.plot("risk").lines
+    results.save(copy := folder.out.with_name("copy"))
+    xarray.testing.assert_identical(flowsim.open_results(copy).to_dataset(), results.to_dataset())
+
+
+JOBS = {
+    "run": is_run,
+    "sweep": is_swept,
+    "check": is_checked,
+    "report": is_reported,
+    "resume": is_resumed,
+    "side by side": is_put_side_by_side,
+    "compare": is_compared,
+    "open results": is_opened,
+}
+# Each data source in three jobs, all of them with parts whose programs compile fast and serve several runs.
+SIMPLEST = {"network": "mlp", "loss": "squared_error", "descent": "gradient_descent", "model": GRADIENT}
+SIMPLEST |= {"sharpness": "sharpness at the end", "precision": "float64"}
+FEW = [
+    {"data": data, "job": list(JOBS)[(3 * number + further) % len(JOBS)], **SIMPLEST}
+    for number, data in enumerate(CHOICES["data"])
+    for further in range(3)
+]
+RUNS = covering_runs(FEW)
+
+
+def name_of(chosen: dict[str, str]) -> str:
+    return ", ".join(chosen[thing] for thing in (*CHOICES, "job"))
+
+
+@pytest.mark.parametrize("chosen", FEW, ids=name_of)
+def test_a_pair_ends_as_documented_and_is_read_back(chosen, tmp_path, monkeypatch, capsys):
+    JOBS[chosen["job"]](Folder(tmp_path, monkeypatch, **sections(**chosen)), capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chosen", RUNS, ids=name_of)
+def test_every_pair_ends_as_documented_and_is_read_back(chosen, tmp_path, monkeypatch, capsys):
+    test_a_pair_ends_as_documented_and_is_read_back(chosen, tmp_path, monkeypatch, capsys)
