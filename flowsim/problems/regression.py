@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from numpy.typing import ArrayLike
 
 from ..data import DataError, paired_arrays
-from ..networks import LinearNetwork
+from ..networks import LinearNetwork, split
 from ..networks.weights import norm
 from .empirical import EmpiricalRisk
 from .problem import Outputs, Problem
@@ -128,7 +128,13 @@ class LinearRegression(Problem):
         return self.root.shape[0] * (self.optimum.size // self.features)
 
     def output_gram(self, network: LinearNetwork) -> Float[Array, "m m"] | None:
-        """Return GGᵀ = 2 Σ^½ JJᵀ Σ^½ for a network that knows JJᵀ, `None` for others."""
+        """Return GGᵀ = 2 Σ^½ JJᵀ Σ^½ for a network that knows JJᵀ, `None` for others.
+
+        `None` too where G has fewer entries than JJᵀ, as it may with fewer samples than features.
+        """
+        entries = self.rank(network) * sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
+        if self.optimum.size**2 > entries:
+            return None
         gram, root = _linear(network).regressor_gram(), self._flat_root()
         return None if gram is None else 2 * root @ gram @ root.T
 
