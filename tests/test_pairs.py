@@ -25,10 +25,11 @@ from flowsim.dynamics.descent import DESCENTS
 from flowsim.edge import MODELS
 from flowsim.losses.loss import LOSSES
 from flowsim.networks.recipe import NETWORKS
+from flowsim.results.schema import NOT_ASKED
 from flowsim.scenarios import build, read_scenario, run
 from flowsim.scenarios.settings import refusal
 
-FEATURES, RATE = 3, 0.05
+FEATURES, RATE = 3, 0.005
 # For each kind its options: first those required alone, then with all the others that a user may set.
 OPTIONS = {
     "data": {
@@ -214,7 +215,8 @@ def is_run(folder: Folder, capsys) -> None:
 def is_swept(folder: Folder, capsys) -> None:
     folder.write(swept(folder.sections))
     results = folder.compute()
-    assert np.isfinite(results.sweep["final_risk"]).all()
+    assert np.isfinite(results.sweep["initial_risk"]).all()
+    assert (results.sweep["outcome"] != NOT_ASKED).all()
     assert str(results.swept) in capsys.readouterr().out
 
 
