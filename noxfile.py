@@ -114,7 +114,8 @@ def docs(session: nox.Session) -> None:
     site = session.create_tmp()
     session.run("mkdocs", "build", "--strict", "--site-dir", site, env={"DISABLE_MKDOCS_2_WARNING": "true"})
     session.run("python", str(ROOT / "docs" / "scripts" / "check_site.py"), site)
-    session.run("python", "-m", "pytest", "-n", "0", str(ROOT / "tests" / "test_docs_scripts.py"))
+    files = [f"tests/test_{name}.py" for name in ("docs_scripts", "documentation", "documentation_how_to")]
+    session.run("python", "-m", "pytest", "-m", "slow or not slow", *files, "tests/test_documentation_runs.py")
     session.run("python", str(ROOT / "docs" / "scripts" / "run_lecture.py"))
 
 

@@ -56,7 +56,9 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _unit(item) -> str:
-    """What stays together: it may share a fixture that takes long, and files that are shipped do not."""
+    """What stays together: a module may share a fixture that takes long; files that are shipped, and pairs, do not."""
+    if item.path.name == "test_pairs.py":
+        return item.name
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else []
     return next((value.name for value in parameters if isinstance(value, Path)), item.path.name)
 

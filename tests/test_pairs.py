@@ -284,13 +284,14 @@ JOBS = {
     "compare": is_compared,
     "open results": is_opened,
 }
-# Each data source in three jobs, all of them with parts whose programs compile fast and serve several runs.
+# Each data source is checked, swept, and in one job more. The other parts compile fast and serve several runs.
 SIMPLEST = {"network": "mlp", "loss": "squared_error", "descent": "gradient_descent", "model": GRADIENT}
 SIMPLEST |= {"sharpness": "sharpness at the end", "precision": "float64"}
+OTHERS = [name for name in JOBS if name not in ("check", "sweep")]
 FEW = [
-    {"data": data, "job": list(JOBS)[(3 * number + further) % len(JOBS)], **SIMPLEST}
+    {"data": data, "job": name, **SIMPLEST}
     for number, data in enumerate(CHOICES["data"])
-    for further in range(3)
+    for name in ("check", "sweep", OTHERS[number % len(OTHERS)])
 ]
 RUNS = covering_runs(FEW)
 

@@ -32,8 +32,6 @@ _OPTIONS = {
     "xla_cpu_prefer_vector_width": 512,
     # YNNPACK takes sums of products over, and writes all the products to memory first: up to four times the time.
     "xla_cpu_experimental_ynn_fusion_type": "",
-    # XLA's default, whatever XLA_FLAGS says: at level 1 the last bits of a run depend on its place in the batch.
-    "xla_backend_optimization_level": 3,
 }
 
 
