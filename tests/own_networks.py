@@ -1,7 +1,5 @@
 """Networks and problems of a user's own, in a module that other processes can import."""
 
-import time
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,11 +13,6 @@ def make(key, scale):
 
 def regression(noise=0.5):
     return flowsim.LinearRegression(*gaussian_teacher(np.random.default_rng(0), 20, 3, noise=noise))
-
-
-def slowly(key, scale):
-    time.sleep(0.15)
-    return make(key, scale)
 
 
 def first_weight(network):

@@ -159,9 +159,14 @@ class Folder:
         self.sections = sections
         self.scenario.write_text(yaml.safe_dump(sections))
 
+    def command(self, *arguments: str) -> None:
+        """Run the command line; a statement about a model of descent may fail, which is exit code 1."""
+        code = cli.main(list(arguments))
+        assert code == 0 or (code == 1 and self.sections["flow"]["models"] != [GRADIENT])
+
     def compute(self) -> flowsim.results.Results:
         """Run the scenario, see that all is there that is promised, and that it is read back as it was computed."""
-        assert cli.main([str(self.scenario), "--out", str(self.out), "--jobs", "1"]) == 0
+        self.command(str(self.scenario), "--out", str(self.out), "--jobs", "1")
         folder = self.out / self.scenario.stem
         assert {"scenario.yaml", "summary.json", "report.html"} <= {path.name for path in folder.iterdir()}
         results = flowsim.open_results(folder)
@@ -205,6 +210,12 @@ def swept(scenario: dict, repetitions: int = 1) -> dict:
     return scenario | {"descent": {}, "sweep": {"over": over, "repetitions": repetitions, "descent": descent}}
 
 
+def has_lines(text: str, lines: str) -> bool:
+    """Tell whether these lines are in a text, which may break them elsewhere."""
+    unbroken = " ".join(text.split())
+    return all(" ".join(line.split()) in unbroken for line in lines.splitlines())
+
+
 def is_run(folder: Folder, capsys) -> None:
     results = folder.compute()
     ended = results.trajectories.isel(record=0)["risk"]
@@ -217,11 +228,11 @@ def is_swept(folder: Folder, capsys) -> None:
     results = folder.compute()
     assert np.isfinite(results.sweep["initial_risk"]).all()
     assert (results.sweep["outcome"] != NOT_ASKED).all()
-    assert str(results.swept) in capsys.readouterr().out
+    assert has_lines(capsys.readouterr().out, str(results.swept))
 
 
 def is_checked(folder: Folder, capsys) -> None:
-    assert cli.main(["check", str(folder.scenario)]) == 0
+    folder.command("check", str(folder.scenario))
     assert not folder.out.exists()
     assert "is right" in capsys.readouterr().out
 
@@ -233,7 +244,7 @@ def is_reported(folder: Folder, capsys) -> None:
         return {str(path): path.read_bytes() for path in results.folder.rglob("*") if path.suffix in (".png", ".json")}
 
     first, printed = files(), capsys.readouterr().out
-    assert cli.main(["report", str(results.folder)]) == 0
+    folder.command("report", str(results.folder))
     assert files() == first
     assert capsys.readouterr().out.split("wrote")[0] == printed.split("wrote")[0]
 
@@ -251,7 +262,7 @@ def is_put_side_by_side(folder: Folder, capsys) -> None:
     folder.scenario = folder.scenario.with_name("other.yaml")
     folder.write(folder.sections | {"seed": 1})
     second = folder.compute()
-    assert cli.main(["report", str(first.folder), str(second.folder)]) == 0
+    folder.command("report", str(first.folder), str(second.folder))
     assert (folder.out / "side_by_side" / "report.html").exists()
     assert "seed" in capsys.readouterr().out
 
@@ -267,7 +278,7 @@ def is_compared(folder: Folder, capsys) -> None:
 
 def is_opened(folder: Folder, capsys) -> None:
     results = folder.compute()
-    assert str(results.comparison) in capsys.readouterr().out
+    assert has_lines(capsys.readouterr().out, str(results.comparison))
     assert len(results.to_dataframe()) >= results.trajectories.sizes["run"]
     assert results.plot("risk").lines
     results.save(copy := folder.out.with_name("copy"))
