@@ -19,6 +19,7 @@ from flowsim.curvature import top_eigenpair
 from flowsim.curvature.hessian import is_decomposed
 from flowsim.data import gaussian_teacher
 from flowsim.kinds.seeds import start_key
+from flowsim.report.sweeps.runs import progress_measure
 from flowsim.results import StoreError
 from flowsim.results.schema import NOT_ASKED
 from flowsim.scenarios import Scenario, environment, read_scenario
@@ -310,6 +311,12 @@ def test_a_cell_does_not_depend_on_the_cells_beside_it(whole, tmp_path):
 def test_a_cell_does_not_depend_on_the_block_that_it_is_in(linear, tmp_path, monkeypatch):
     monkeypatch.setattr(block, "_parts", functools.partial(block._parts, least=2, most=2, seconds=0.0))
     assert swept(tmp_path, DESCENTS, network=LINEAR).identical(linear)
+
+
+def test_the_distance_to_one_of_many_optimal_regressors_is_no_measure_of_progress(linear):
+    assert not linear["covariance_nullity"].any()  # 20 samples of 3 features
+    assert progress_measure(linear) == "squared_distance"
+    assert progress_measure(linear.assign(covariance_nullity=linear["covariance_nullity"] + 1)) == "excess_risk"
 
 
 @pytest.mark.usefixtures("linear")
