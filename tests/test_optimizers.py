@@ -254,7 +254,8 @@ def spectral_radius(optimizer, curvature, memory, aside=1e-7):
     start, ends = np.concatenate([np.ravel(leaf) for leaf in leaves]), np.cumsum([np.size(leaf) for leaf in leaves])
 
     def step(vector):
-        parts = [np.reshape(part, np.shape(leaf)) for part, leaf in zip(np.split(vector, ends), leaves, strict=False)]
+        parts = zip(np.split(vector, ends), leaves, strict=False)
+        parts = [jnp.asarray(np.reshape(part, np.shape(leaf))) for part, leaf in parts]
         weights, memory = eqx.combine(jax.tree.unflatten(structure, parts), rest)
         after = optimizer.step(weights, curvature * weights, memory)
         return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(eqx.filter(after, eqx.is_inexact_array))])

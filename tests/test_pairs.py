@@ -36,7 +36,7 @@ OPTIONS = {
         "gaussian": [{"samples": 8, "features": FEATURES}, {"samples": 2, "features": FEATURES, "outputs": FEATURES}],
         "file": [
             {"path": "table.csv", "target": "y"},
-            {"path": "table.csv", "target": ["y"], "features": ["a", "b"], "standardize": False,
+            {"path": "table.csv", "target": ["y"], "features": ["b", "c", "a"], "standardize": False,
              "unit_regressor": False},
         ],
         "labelled": [
@@ -47,7 +47,7 @@ OPTIONS = {
         "digits": [{}, {"classes": [3, 8], "samples": 6, "test_samples": 4, "scaling": "none"}],
         "cifar10": [
             {"path": "."},
-            {"path": ".", "batches": [1], "classes": [0, 1], "samples": 4, "test_samples": 2,
+            {"path": ".", "batches": [5, 4, 3, 2, 1], "classes": [0, 1], "samples": 10, "test_samples": 2,
              "scaling": "standardized"},
         ],
     },
@@ -183,10 +183,11 @@ def write_data(folder: Path) -> None:
     (folder / "table.csv").write_text("\n".join(["a,b,c,y", *rows]))
     labelled = [f"{row.rpartition(',')[0]},{'pqr'[number % 3]}" for number, row in enumerate(rows)]
     (folder / "labels.csv").write_text("\n".join(["a,b,c,kind", *labelled]))
-    images = rng.integers(0, 256, (6, IMAGES["cifar10"]), dtype=np.uint8)
-    batch = np.concatenate([np.arange(6, dtype=np.uint8)[:, None] % 2, images], axis=1).tobytes()
-    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
-        (folder / f"{name}.bin").write_bytes(batch)
+    images = rng.integers(0, 256, (12, IMAGES["cifar10"]), dtype=np.uint8)
+    rows = np.concatenate([np.arange(12, dtype=np.uint8)[:, None] % 2, images], axis=1)
+    for number, part in enumerate(rows.reshape(6, 2, -1), start=1):
+        name = "test_batch" if number == 6 else f"data_batch_{number}"
+        (folder / f"{name}.bin").write_bytes(part.tobytes())
 
 
 def sections(data: str, network: str, loss: str, descent: str, model: str, sharpness: str, precision: str, **_) -> dict:
@@ -304,19 +305,23 @@ FEW = [
     for number, data in enumerate(CHOICES["data"])
     for name in ("check", "sweep", OTHERS[number % len(OTHERS)])
 ]
-RUNS = covering_runs(FEW)
 
 
 def name_of(chosen: dict[str, str]) -> str:
     return ", ".join(chosen[thing] for thing in (*CHOICES, "job"))
 
 
-@pytest.mark.parametrize("chosen", FEW, ids=name_of)
+def pytest_generate_tests(metafunc):
+    """Cover all pairs where slow tests are asked for: to choose the runs takes a second or two."""
+    fast = metafunc.function is test_a_pair_ends_as_documented_and_is_read_back
+    runs = FEW if fast or metafunc.config.option.markexpr == "not slow" else covering_runs(FEW)
+    metafunc.parametrize("chosen", runs, ids=name_of)
+
+
 def test_a_pair_ends_as_documented_and_is_read_back(chosen, tmp_path, monkeypatch, capsys):
     JOBS[chosen["job"]](Folder(tmp_path, monkeypatch, **sections(**chosen)), capsys)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chosen", RUNS, ids=name_of)
 def test_every_pair_ends_as_documented_and_is_read_back(chosen, tmp_path, monkeypatch, capsys):
     test_a_pair_ends_as_documented_and_is_read_back(chosen, tmp_path, monkeypatch, capsys)

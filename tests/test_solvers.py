@@ -192,7 +192,7 @@ def test_the_default_follows_the_rank_of_the_problem_and_the_size_of_its_jacobia
 
     def chosen(network, problem):
         field, weights = gradient_field(network, problem)
-        return type(default_solver(field, weights, np.array(1e-6), np.array(1e-9)))
+        return type(default_solver(field, weights, jnp.array(1e-6), jnp.array(1e-9)))
 
     rng = np.random.default_rng(0)
     small, large = (flowsim.EmpiricalRisk(rng.standard_normal((n, 5)), rng.standard_normal(n)) for n in (50, 600))
