@@ -219,8 +219,8 @@ def has_lines(text: str, lines: str) -> bool:
 
 def is_run(folder: Folder, capsys) -> None:
     results = folder.compute()
-    ended = results.trajectories.isel(record=0)["risk"]
-    assert np.isfinite(ended).all()
+    start = results.trajectories.isel(record=0)["risk"]
+    assert np.isfinite(start).all()
     assert capsys.readouterr().out.count("\nG") >= 2  # the rows of GF and of GD
 
 
