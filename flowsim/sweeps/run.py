@@ -255,7 +255,7 @@ def _of_point(point: Point, folder: Path) -> dict[str, float]:
         "minimal_risk": float(linear.minimal_risk) if squares else np.nan,
         "largest_eigenvalue": float(linear.largest_eigenvalue),
         "smallest_eigenvalue": float(linear.smallest_eigenvalue),
-        "covariance_nullity": linear.features - int((linear.eigenvalues > 0).sum()),
+        "covariance_nullity": linear.features - int(np.count_nonzero(linear.eigenvalues)),
         "optimum_norm": np.nan if data.numbers_classes else float(np.linalg.norm(linear.optimum)),
         "sharpness_lower_bound": lower,
         "sharpness_upper_bound": upper,
