@@ -1,5 +1,6 @@
 """Strict settings for every test, and which of them run; the runs that many tests share are in `shared_runs.py`."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -77,10 +78,17 @@ def pytest_configure(config):
     distributes = config.getoption("dist", "no") != "no" and not config.option.collectonly
     if distributes and not hasattr(config, "workerinput"):
         return  # the workers run the tests: this process needs neither JAX nor flowsim
+    gc.disable()  # until all tests are collected: a quarter of that time
     if config.option.check_shapes or not quickly:
         _check_shapes()
     _be_strict()
     config.pluginmanager.import_plugin("shared_runs")
+
+
+def pytest_collection_finish(session):
+    """Leave modules and tests, which stay to the end, out of every further collection of garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 def _be_strict() -> None:
