@@ -82,6 +82,10 @@ def pytest_configure(config):
     if config.option.check_shapes or not quickly:
         _check_shapes()
     _be_strict()
+    if quickly:
+        from flowsim.runtime.compiling import QUICK_OPTIONS
+
+        QUICK_OPTIONS["xla_backend_optimization_level"] = 0  # flowsim's own programs ask for a level themselves
     config.pluginmanager.import_plugin("shared_runs")
 
 

@@ -10,7 +10,7 @@ import pytest
 import flowsim
 from flowsim.networks import cast
 from flowsim.networks.weights import standard_normal
-from flowsim.runtime.compiling import compiled, is_traced, with_options
+from flowsim.runtime.compiling import QUICK_OPTIONS, compiled, is_traced, with_options
 
 
 @pytest.fixture
@@ -22,6 +22,7 @@ def options_of(monkeypatch):
         return lambda leaves, structure: found.append(dict(options))
 
     monkeypatch.setattr("flowsim.runtime.compiling._flat", noting)
+    monkeypatch.setitem(QUICK_OPTIONS, "xla_backend_optimization_level", 1)  # as it is, but in fast tests
 
     def options(*args, **choices):
         compiled(lambda *args: args, **choices)(*args)

@@ -18,6 +18,7 @@ from flowsim.curvature import (
     eigenpairs_lanczos,
     hessian_operator,
     hessian_product,
+    preconditioned_eigenpair,
     sharpness_along,
     spectral_bounds,
     top_eigenpair,
@@ -98,6 +99,14 @@ def test_eigenpairs_of_an_indefinite_hessian_are_those_of_numpy(dense, problem):
     assert bool(bounds.converged)
     np.testing.assert_allclose([bounds.smallest, bounds.largest], values[[0, -1]], rtol=1e-10)
     assert max(bounds.smallest_residual, bounds.largest_residual) < 1e-10 * np.abs(values).max()
+
+
+def test_a_preconditioner_divides_rows_and_columns_by_its_root():
+    hessian = np.array([[1.0, 0.5, 0.0], [0.5, -2.0, 1.0], [0.0, 1.0, 3.0]])
+    scales = np.array([4.0, 0.25, 1.0])
+    pair = preconditioned_eigenpair(np.ones(3), flowsim.Risk(lambda w: w @ hessian @ w / 2), scales)
+    values = np.linalg.eigvalsh(hessian / np.sqrt(np.outer(scales, scales)))
+    np.testing.assert_allclose(pair.value, values[-1], rtol=1e-12)
 
 
 def test_lanczos_finds_the_top_of_a_spectrum_that_power_iteration_gets_wrong():

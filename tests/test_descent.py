@@ -40,7 +40,7 @@ def test_descent_with_step_eta_is_euler_at_dt_eta(network, regression):
         path.append((first, second))
     made = [0, 1, 10, 49, 50]
     for layer, stack in enumerate(run.weights.stacks):
-        np.testing.assert_allclose(stack[:, 0], [path[k][layer] for k in made], rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(stack[:, 0], [path[k][layer] for k in made], rtol=1e-13, atol=1e-14)
     np.testing.assert_allclose(run.times, eta * np.array(made), rtol=1e-15)
     assert run.outcome is Outcome.STEP_LIMIT
     assert int(run.gradients) == 51

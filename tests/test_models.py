@@ -149,20 +149,20 @@ def valley():
 
 
 def test_the_mean_excess_risk_keeps_its_digits_where_the_mean_risk_has_none():
-    """With R = 1 + (π − w*)², swings of ±v about π = w* have a mean excess of v², of which the 1 leaves nothing."""
+    """With R = 1 + (π − w*)², two swings of ±v about π = w* have a mean excess of 2v², of which the 1 leaves nothing."""
     problem = flowsim.LinearRegression(np.ones((4, 1)), np.array([3.0, 1.0, 3.0, 1.0]))
     network = flowsim.DeepLinear([np.array([[2.0]])])
 
     @jax.jit
     def means(swing):
-        rows = jax.tree.map(lambda leaf: jnp.full((1, *leaf.shape), swing), network)
+        rows = jax.tree.map(lambda leaf: jnp.full((2, *leaf.shape), swing), network)
         moment = flowsim.Moment(network, problem, None, jnp.zeros(()), jnp.zeros(()), oscillation=rows)
         return MeanExcessRisk().measure(moment), MeanRisk().measure(moment)
 
     for swing in (1e-3, 1e-9):
         excess, risk = means(np.array(swing))
-        assert float(excess) == pytest.approx(swing**2, rel=1e-12)
-        assert float(risk) == pytest.approx(1 + swing**2, rel=1e-15)
+        assert float(excess) == pytest.approx(2 * swing**2, rel=1e-12)
+        assert float(risk) == pytest.approx(1 + 2 * swing**2, rel=1e-15)
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def of_batches(batches):
     ("batch", "replacement"),
     [
         (BATCH, False),
-        pytest.param(BATCH, True, marks=pytest.mark.slow),
+        (BATCH, True),
         pytest.param(SAMPLES, False, marks=pytest.mark.slow),
     ],
 )

@@ -260,11 +260,12 @@ def test_margins_are_those_of_the_largest_output_and_normalized_by_the_degree_of
     found = measured(
         *((probe, wide, problem) for problem in (classes, ones) for probe in (Accuracy(), Margin())),
         (Accuracy(), wide, none),
+        (Accuracy(), DeepLinear([np.zeros((3, 2))]), classes),  # a tie is no decision
         (NormalizedMargin(), deep, of_signs()),
         (NormalizedMargin(), smooth, of_signs()),
         (NormalizedMargin(degree=3), smooth, of_signs()),
     )
-    expected = [right, least, right, least, np.nan, margin / squares, np.nan, bent / squares**1.5]
+    expected = [right, least, right, least, np.nan, 0, margin / squares, np.nan, bent / squares**1.5]
     assert_allclose(found, expected, rtol=1e-10)
 
 

@@ -14,6 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+QUICK_OPTIONS = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
+"""The options of XLA for programs of few numbers, as `compiled` explains."""
+
 
 def compiled(
     function: Callable,
@@ -32,11 +35,11 @@ def compiled(
     of up to 10 050 weights run as fast without (0.87 to 1.02 of the time). With `few_calls` LLVM
     optimizes nothing: compiling takes less than half of that, and a call two to three times as long: milliseconds.
     """
-    quick = {"xla_backend_optimization_level": 0 if few_calls else 1, "xla_cpu_use_fusion_emitters": False}
 
     @functools.cache
     def program(quickly: bool) -> Callable:
-        return _flat(function, quick if quickly else {}, donate)
+        options = QUICK_OPTIONS | ({"xla_backend_optimization_level": 0} if few_calls else {})
+        return _flat(function, options if quickly else {}, donate)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
