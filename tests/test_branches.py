@@ -81,7 +81,8 @@ def ball(descend):
 
 def test_another_rate_keeps_the_memory_and_goes_on_in_time(ball, descend, risk):
     point = ball.branch(40)
-    branch = descend(HeavyBall(0.06), 10, after=point, record_steps=[40, 45, 60, 70, 80])
+    other = flowsim.Stopping(gradient_norm=1e-14)  # which is no reason to forget
+    branch = descend(HeavyBall(0.06), 10, after=point, record_steps=[40, 45, 60, 70, 80], stopping=other)
     w, v = point.weights, point.state.dynamics.memory[0].trace
     slope = jax.jit(jax.grad(lambda weights: risk(weights)))
     for _ in range(10):

@@ -121,6 +121,11 @@ def test_runs_start_together_and_are_compared_at_equal_times(comparison):
             np.testing.assert_allclose(descent.distance[record], np.linalg.norm(gap), rtol=1e-12)
 
 
+def test_the_gradients_of_a_flow_are_those_of_its_stages_and_of_its_points(comparison):
+    flow = comparison.flow  # by Tsit5: six stages, of which the next step takes over the last
+    assert int(flow.gradients) == 6 * int(flow.steps + flow.rejected_steps) + int(flow.steps) + 1
+
+
 def test_a_descent_that_outlasts_the_flow_is_compared_with_its_limit(comparison):
     late = comparison.descents[1]
     assert late.trajectory.time > comparison.flow.time

@@ -27,6 +27,14 @@ def test_reduction_equals_numpy_least_squares(n, d, m):
     np.testing.assert_allclose(jax.jit(lambda w: problem(w))(regressor), plain_risk(X, y, regressor), rtol=1e-13)
 
 
+def test_a_bottleneck_leaves_the_singular_values_beyond_its_rank():
+    X, y = data(50, 5, 3)
+    fitted = X @ np.linalg.pinv(X) @ y / 50**0.5
+    network = flowsim.DeepLinear([np.ones((2, 5)), np.ones((3, 2))])
+    least = flowsim.LinearRegression(X, y).least_excess_risk(network)
+    np.testing.assert_allclose(least, np.linalg.svd(fitted, compute_uv=False)[2] ** 2, rtol=1e-12)
+
+
 def test_excess_risk_keeps_all_its_digits_next_to_the_minimum():
     X, y = data(50, 5)
     problem = flowsim.LinearRegression(X, y)

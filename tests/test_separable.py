@@ -240,6 +240,14 @@ def measured(*probes_networks_problems):
     return np.array(jax.jit(lambda: list(measure()))())
 
 
+def test_an_angle_keeps_its_digits_where_it_is_small_and_is_unknown_to_zero():
+    one, angle = {"a": np.array([2.0, 0.0]), "b": np.array(0.0)}, jax.jit(angle_between)
+    for small in (1.0, 1e-9):
+        other = {"a": np.array([3.0, 0.0]), "b": np.array(3 * small)}
+        assert_allclose(angle(one, other), np.arctan(small), rtol=1e-14)
+    assert np.isnan(angle(one, jax.tree.map(np.zeros_like, one)))
+
+
 def test_margins_are_those_of_the_largest_output_and_normalized_by_the_degree_of_a_homogeneous_network():
     wide = DeepLinear([np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])])
     labels = np.arange(20) % 3
