@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim.curvature import (
+    LocalQuadraticModel,
     eigenpair_lanczos,
     eigenpairs_lanczos,
     hessian_operator,
@@ -112,6 +113,11 @@ def test_a_preconditioner_divides_rows_and_columns_by_its_root():
 def test_lanczos_finds_the_top_of_a_spectrum_that_power_iteration_gets_wrong():
     pair = of_matrix(np.diag([-10.0, -9.0, 1.0, 0.5, *np.linspace(-1, 0, SIZE - 4)]))
     np.testing.assert_allclose(pair.value, 1.0, rtol=1e-10)
+
+
+def test_a_risk_falls_off_where_a_hundredth_of_its_curvature_is_negative():
+    ends = [LocalQuadraticModel(np.array([least, 1.0]), np.eye(2), None, np.ones(2)) for least in (-0.02, -1e-3, 1e-3)]
+    assert [bool(end.falls_off()) for end in ends] == [True, False, False]
 
 
 @pytest.mark.slow

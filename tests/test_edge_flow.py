@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim.edge.edge_field import EdgeField, log_factor
-from flowsim.edge.onset import onset
+from flowsim.edge.onset import Beginning, onset
 from flowsim.edge.oscillation_field import OscillationPoint
 from flowsim.edge.rod_flow import RodField
 from flowsim.networks import split
@@ -156,6 +156,21 @@ def look():
         return float(amplitude), int(steps)
 
     return look
+
+
+def test_descent_oscillates_about_the_floor_of_a_valley_where_a_step_goes_beyond_it():
+    """In R = 4y² + x descent steps beyond y = 0 where 8η > 1."""
+
+    @jax.jit
+    def begin(rate):
+        field, weights = gradient_field(np.array([0.1, 0.3]), flowsim.Risk(lambda w: 4 * w[1] ** 2 + w[0]))
+        return Beginning.at(field, weights, rate)
+
+    beyond, short = begin(np.array(1.5 / 8)), begin(np.array(0.9 / 8))
+    np.testing.assert_allclose(beyond.centre, [0.1, 0.0], atol=1e-12)
+    np.testing.assert_allclose(beyond.amplitude, 0.3, rtol=1e-12)
+    np.testing.assert_array_equal(short.centre, [0.1, 0.3])
+    assert short.amplitude == short.least < 1e-6
 
 
 @pytest.mark.parametrize("rate", [0.03, 0.12])

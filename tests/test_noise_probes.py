@@ -234,13 +234,16 @@ def edge(sigma, kappa=0.02, alpha=0.2):
     return Edge(sigma * jnp.array([1.0, -1.0] * 20), kappa, 20 + alpha / kappa)
 
 
-@pytest.mark.slow
 def test_the_gap_is_taken_at_the_centre_of_the_oscillation():
-    probe = SharpnessGap(4, replacement=True)
     for x in (0.0, 0.5, -0.5):
-        (found,) = measured(probe, problem=edge(4.0), network=np.array([x, 19.5]), rate=0.1)
-        assert found["predicted"] == pytest.approx(0.1 * 4 / (4 * 0.02 * (30 - 19.5)), rel=1e-4)
-        assert found["measured"] == pytest.approx(0.5, abs=1e-4)
+        (gap,) = measured(SharpnessGap(4, replacement=True), problem=edge(4.0), network=np.array([x, 19.5]), rate=0.1)
+        assert gap["predicted"] == pytest.approx(0.1 * 4 / (4 * 0.02 * (30 - 19.5)), rel=1e-4)
+        assert gap["measured"] == pytest.approx(0.5, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_a_gap_is_unknown_where_nothing_sharpens_and_without_a_learning_rate():
+    probe = SharpnessGap(4, replacement=True)
     (beyond,) = measured(probe, problem=edge(4.0), network=np.array([0.1, 31.0]), rate=0.1)
     assert np.isnan(beyond["predicted"])
     run = flowsim.integrate(jnp.array([0.1, 19.0]), edge(4.0), t1=0.1, probes=[SharpnessGap(4)])

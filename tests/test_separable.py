@@ -182,6 +182,12 @@ def test_what_has_no_separator_is_refused(problem, error, message):
         max_margin(problem())
 
 
+def test_descent_stops_where_the_least_margin_is_what_was_asked_for():
+    run = flowsim.descend(line(), of_signs(), learning_rate=1.0, steps=5000, stopping=Stopping(margin=1.0))
+    assert run.outcome is Outcome.MARGIN_REACHED
+    assert 1 <= (SIGNS * (X @ np.asarray(run.network.regressor()))).min() < 1.1
+
+
 @pytest.mark.slow
 def test_a_run_stops_at_a_margin_and_at_a_direction():
     network, problem = line(), of_signs()
