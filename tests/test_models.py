@@ -149,7 +149,7 @@ def valley():
 
 
 def test_the_mean_excess_risk_keeps_its_digits_where_the_mean_risk_has_none():
-    """With R = 1 + (π − w*)², two swings of ±v about π = w* have a mean excess of 2v², of which the 1 leaves nothing."""
+    """With R = 1 + (π − w*)², two swings of ±v about π = w* have a mean excess of 2v², of which 1 leaves nothing."""
     problem = flowsim.LinearRegression(np.ones((4, 1)), np.array([3.0, 1.0, 3.0, 1.0]))
     network = flowsim.DeepLinear([np.array([[2.0]])])
 

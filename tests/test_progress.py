@@ -118,6 +118,15 @@ def state_of(*, steps=0, time=0.0, stationarity=1.0, bound=1e-8, risks=(), code=
     )
 
 
+def test_every_second_record_is_the_first_the_third_and_so_on():
+    records = Records.empty(4, {"times": jnp.array(0.0)})
+    for time in (1.0, 2.0, 3.0, 4.0):
+        records = records.add({"times": jnp.array(time)})
+    halved = records.every_second()
+    assert int(halved.count) == 2
+    np.testing.assert_array_equal(halved.slots["times"][:2], [1.0, 3.0])
+
+
 def test_a_flow_is_as_far_as_the_nearest_of_its_criteria():
     def reached(**last):
         way = FlowProgress(request_of(excess_risk=1e-6))

@@ -384,7 +384,7 @@ def test_a_worker_with_other_versions_computes_nothing(tmp_path):
     assert failure.message.endswith("and the run was started with 0.1")
 
 
-def test_a_critical_learning_rate_outside_the_range_is_said_to_be_there(tmp_path):
+def test_a_critical_learning_rate_is_known_to_its_precision_or_said_to_be_outside_the_range(tmp_path):
     def bracket(**settings):
         asked = ", ".join(f"{key}: {value}" for key, value in settings.items())
         found = swept(tmp_path, f"sweep: {{flow: false, critical: {{{asked}}}}}", network=LINEAR)
@@ -392,6 +392,8 @@ def test_a_critical_learning_rate_outside_the_range_is_said_to_be_there(tmp_path
 
     assert bracket(lowest=1e-3, highest=1e-2, steps=20, excess_risk=10.0) == [1e-2, np.inf]
     assert bracket(lowest=5.0, highest=50.0, steps=20) == [0.0, 5.0]
+    lower, upper = bracket(lowest=0.1, highest=1e4, steps=400, excess_risk=1e-3, precision=0.02)
+    assert 0.1 < lower < upper <= 1.02 * lower < 10
 
 
 @pytest.mark.slow
