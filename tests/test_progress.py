@@ -120,8 +120,8 @@ def state_of(*, steps=0, time=0.0, stationarity=1.0, bound=1e-8, risks=(), code=
 
 def test_every_second_record_is_the_first_the_third_and_so_on():
     records = Records.empty(4, {"times": jnp.array(0.0)})
-    for time in (1.0, 2.0, 3.0, 4.0):
-        records = records.add({"times": jnp.array(time)})
+    for moment in (1.0, 2.0, 3.0, 4.0):
+        records = records.add({"times": jnp.array(moment)})
     halved = records.every_second()
     assert int(halved.count) == 2
     np.testing.assert_array_equal(halved.slots["times"][:2], [1.0, 3.0])
