@@ -10,8 +10,10 @@ import yaml
 from pydantic import ValidationError
 from scenario_texts import GOOD, TABLE
 
+from flowsim.dynamics.stopping import Stopping
 from flowsim.networks import PerceptronNetwork, shape_errors
 from flowsim.scenarios.reading import parse_overrides, read_scenario, resolved, scenario_json_schema
+from flowsim.scenarios.runner import flow_options
 
 
 def test_numbers_are_read_by_the_rules_of_yaml_1_2(write):
@@ -43,6 +45,12 @@ def test_what_is_left_out_has_its_default(write):
 @pytest.mark.parametrize("infinity", [".inf", "+inf"])
 def test_the_end_of_time_may_be_written_with_and_without_a_dot(write, infinity):
     assert read_scenario(write(GOOD.replace("t1: inf", f"t1: {infinity}"))).flow.t1 == math.inf
+
+
+def test_every_criterion_of_a_flow_stops_it(write):
+    for criterion in ("gradient_norm", "excess_risk", "risk", "remaining", "margin", "direction"):
+        scenario = read_scenario(write(GOOD), parse_overrides([f"flow.{criterion}=0.125"]))
+        assert flow_options(scenario)["stopping"] == Stopping(**{"gradient_norm": 1e-8, criterion: 0.125})
 
 
 def test_a_single_name_is_a_list_of_one(write):
