@@ -11,6 +11,7 @@ import flowsim
 from flowsim import CosineDecay, Outcome, StepDecay, WarmUp
 from flowsim.dynamics import times_of_steps
 from flowsim.dynamics.learning_rates import largest_rate, nominal_rate, rate_and_slope
+from flowsim.sweeps.dataset import PlannedDescent
 
 NEVER = flowsim.Stopping(gradient_norm=None)
 CURVATURES = np.array([0.5, 2.0])
@@ -55,6 +56,13 @@ def test_a_learning_rate_is_its_formula_in_time():
     found = jax.jit(lambda: {name: [jnp.asarray(rate(t)) for t in times] for name, (rate, _) in RATES.items()})()
     for name, (_, formula) in RATES.items():
         np.testing.assert_allclose(found[name], [formula(t) for t in times], rtol=1e-13, err_msg=name)
+
+
+def test_the_edge_of_a_descent_of_a_sweep_is_that_after_its_last_step():
+    halved = flowsim.GradientDescent(StepDecay(0.4, times=(3.0,), decay=0.5))
+    planned = PlannedDescent.of("gradient_descent", halved, 0.4, steps=10)
+    assert planned.run.edge.threshold == pytest.approx(2 / 0.2, rel=1e-14)
+    np.testing.assert_allclose(planned.time_of(np.array([7.0, 10.0])), [7 * 0.4, 8 * 0.4 + 2 * 0.2], rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["both", pytest.param("function", marks=pytest.mark.slow)])

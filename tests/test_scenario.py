@@ -119,6 +119,8 @@ def test_an_overridden_kind_keeps_the_keys_that_both_kinds_have(write, order):
 def test_an_overridden_kind_leaves_out_a_key_that_means_something_else_there(write):
     overrides = parse_overrides(["data.kind=file", "data.path=table.csv", "data.target=y"])
     assert read_scenario(write(GOOD), overrides).data.features is None
+    named = parse_overrides(["data.features=[a]"])
+    assert read_scenario(write(GOOD), [*named, *overrides]).data.features == ("a",)
 
 
 def test_a_section_is_overridden_before_its_keys_in_several_files_alike(write):
