@@ -196,7 +196,7 @@ def test_runs_at_a_fixed_point_leave_with_the_state_of_the_last_step(regression)
 @pytest.mark.parametrize("name", ["linear", "gelu"])
 @pytest.mark.slow
 def test_a_run_is_the_same_to_the_last_bit_in_every_batch_whatever_the_steps_of_the_others(name, request, monkeypatch):
-    # XLA's default: at level 1, which the slow tests set, the last bits depend on the place in the batch.
+    # XLA's default: at level 1, which slow tests set, the last bits depend on the place in the batch.
     monkeypatch.setitem(flowsim.batch.descent._OPTIONS, "xla_backend_optimization_level", 3)
     flowsim.batch.descent._advance.cache_clear()
     build, problem, _ = EVERY[name]
