@@ -220,6 +220,11 @@ def has_lines(text: str, lines: str) -> bool:
     return all(" ".join(line.split()) in unbroken for line in lines.splitlines())
 
 
+def has_its_figures(results: flowsim.results.Results) -> bool:
+    """Tell whether what is read back is drawn under the names of the files."""
+    return set(results.figures()) == {path.stem for path in (results.folder / "figures").iterdir()}
+
+
 def is_run(folder: Folder, capsys) -> None:
     results = folder.compute()
     start = results.trajectories.isel(record=0)["risk"]
@@ -256,6 +261,7 @@ def is_reported(folder: Folder, capsys) -> None:
 def is_resumed(folder: Folder, capsys) -> None:
     folder.write(swept(folder.sections, repetitions=2))
     first = folder.compute()
+    assert has_its_figures(first)
     shutil.rmtree(first.folder)
     next(path for path in sorted((folder.out / ".blocks").rglob("*")) if path.is_file()).unlink()
     xarray.testing.assert_identical(folder.compute().sweep, first.sweep)
@@ -285,7 +291,7 @@ def is_opened(folder: Folder, capsys) -> None:
     assert has_lines(capsys.readouterr().out, str(results.comparison))
     assert len(results.to_dataframe()) >= results.trajectories.sizes["run"]
     assert results.plot("risk").lines
-    assert set(results.figures()) == {path.stem for path in (results.folder / "figures").iterdir()}
+    assert has_its_figures(results)
     results.save(copy := folder.out.with_name("copy"))
     xarray.testing.assert_identical(flowsim.open_results(copy).to_dataset(), results.to_dataset())
 

@@ -132,13 +132,13 @@ def test_the_slider_shows_the_runs_of_one_learning_rate(page, width):
         slider = opened.locator("input[type=range]")
         for place, rate in enumerate(RATES):
             slider.fill(str(place))
-            assert opened.locator("output").inner_text() == f"η = {rate}"
+            assert opened.locator("output").inner_text() == f"η = {rate:g}"
             shown = opened.evaluate(seen)["plane"]
-            assert {label.removesuffix(", diverged") for label in shown} == {"GF", f"η = {rate}"}
+            assert {label.removesuffix(", diverged") for label in shown} == {"GF", f"η = {rate:g}"}
         opened.wait_for_url("**#view=rate:2")
         assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
         opened.reload()
         opened.wait_for_selector("html[data-ready=yes]")
-        assert opened.locator("output").inner_text() == f"η = {RATES[-1]}"
+        assert opened.locator("output").inner_text() == f"η = {RATES[-1]:g}"
         browser.close()
     assert complaints == []
