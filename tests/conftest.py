@@ -30,7 +30,7 @@ QUICK_COMPILATION = [
     "--xla_cpu_parallel_codegen_split_count=1",
     "--xla_cpu_use_fusion_emitters=false",
 ]
-# As flowsim compiles its own programs of few numbers: so slow tests compile what they compile themselves, too.
+# With `--optimize`: as flowsim compiles its own programs of few numbers.
 _OWN_COMPILATION = ["--xla_backend_optimization_level=1", "--xla_cpu_use_fusion_emitters=false"]
 
 
@@ -39,6 +39,7 @@ def pytest_addoption(parser):
     parser.addoption("--share", metavar="I/N", help=text)
     text = "check what annotations say of arrays at every call, as a run of the slow tests always does"
     parser.addoption("--check-shapes", action="store_true", help=text)
+    parser.addoption("--optimize", action="store_true", help="compile as flowsim does, not as quickly as can be")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -65,24 +66,24 @@ def _unit(item) -> str:
 
 
 def pytest_configure(config):
-    """Compile quickly where the slow tests are left out; they, in a run of their own, compile as flowsim does.
+    """Compile quickly, unless asked for otherwise.
 
     Workers and the processes that tests start inherit the setting. XLA reads it when the first program is compiled,
     and ends a process that names an option it does not know: which ones it knows is found out in another.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; interrupts are tested
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    quickly = config.option.markexpr == "not slow"
+    optimizes = config.option.optimize
     if "XLA_FLAGS" not in os.environ:
-        os.environ["XLA_FLAGS"] = known_flags(QUICK_COMPILATION if quickly else _OWN_COMPILATION)
+        os.environ["XLA_FLAGS"] = known_flags(_OWN_COMPILATION if optimizes else QUICK_COMPILATION)
     distributes = config.getoption("dist", "no") != "no" and not config.option.collectonly
     if distributes and not hasattr(config, "workerinput"):
         return  # the workers run the tests: this process needs neither JAX nor flowsim
     gc.disable()  # until all tests are collected: a quarter of that time
-    if config.option.check_shapes or not quickly:
+    if config.option.check_shapes or config.option.markexpr != "not slow":
         _check_shapes()
     _be_strict()
-    if quickly:
+    if not optimizes:
         from flowsim.runtime.compiling import QUICK_OPTIONS
 
         QUICK_OPTIONS["xla_backend_optimization_level"] = 0  # flowsim's own programs ask for a level themselves

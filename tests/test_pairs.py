@@ -331,10 +331,12 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize("chosen", runs, ids=name_of)
 
 
+@pytest.mark.filterwarnings("ignore:the gradient jumps on the way")  # networks of ReLU are among them
 def test_a_pair_ends_as_documented_and_is_read_back(chosen, tmp_path, monkeypatch, capsys):
     JOBS[chosen["job"]](Folder(tmp_path, monkeypatch, **sections(**chosen)), capsys)
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the gradient jumps on the way")
 def test_every_pair_ends_as_documented_and_is_read_back(chosen, tmp_path, monkeypatch, capsys):
     test_a_pair_ends_as_documented_and_is_read_back(chosen, tmp_path, monkeypatch, capsys)
