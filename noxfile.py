@@ -104,7 +104,8 @@ def torch(session: nox.Session) -> None:
     """What speaks to PyTorch: under Linux its packages of PyPI are gigabytes, so this runs when it is asked for."""
     session.install(".[test,torch]")
     files = ["tests/test_torch.py", "tests/test_documentation_how_to.py"]
-    session.run("python", "-m", "pytest", "-m", "slow or not slow", "-k", "torch", *files, *session.posargs)
+    options = ["-m", "slow or not slow", "--optimize", "-k", "torch"]
+    session.run("python", "-m", "pytest", *options, *files, *session.posargs)
 
 
 @nox.session
@@ -115,7 +116,8 @@ def docs(session: nox.Session) -> None:
     session.run("mkdocs", "build", "--strict", "--site-dir", site, env={"DISABLE_MKDOCS_2_WARNING": "true"})
     session.run("python", str(ROOT / "docs" / "scripts" / "check_site.py"), site)
     files = [f"tests/test_{name}.py" for name in ("docs_scripts", "documentation", "documentation_how_to")]
-    session.run("python", "-m", "pytest", "-m", "slow or not slow", *files, "tests/test_documentation_runs.py")
+    files.append("tests/test_documentation_runs.py")
+    session.run("python", "-m", "pytest", "-m", "slow or not slow", "--optimize", *files)  # as users do
     session.run("python", str(ROOT / "docs" / "scripts" / "run_lecture.py"))
 
 

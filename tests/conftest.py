@@ -73,9 +73,9 @@ def pytest_configure(config):
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; interrupts are tested
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    optimizes = config.option.optimize
+    quickly = config.option.markexpr == "not slow" and not config.option.optimize
     if "XLA_FLAGS" not in os.environ:
-        os.environ["XLA_FLAGS"] = known_flags(_OWN_COMPILATION if optimizes else QUICK_COMPILATION)
+        os.environ["XLA_FLAGS"] = known_flags(_OWN_COMPILATION if config.option.optimize else QUICK_COMPILATION)
     distributes = config.getoption("dist", "no") != "no" and not config.option.collectonly
     if distributes and not hasattr(config, "workerinput"):
         return  # the workers run the tests: this process needs neither JAX nor flowsim
@@ -83,7 +83,7 @@ def pytest_configure(config):
     if config.option.check_shapes or config.option.markexpr != "not slow":
         _check_shapes()
     _be_strict()
-    if not optimizes:
+    if quickly:
         from flowsim.runtime.compiling import QUICK_OPTIONS
 
         QUICK_OPTIONS["xla_backend_optimization_level"] = 0  # flowsim's own programs ask for a level themselves

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import matplotlib.figure
 import numpy as np
 import pytest
 import xarray
@@ -10,7 +9,6 @@ from matplotlib.figure import Figure
 
 import flowsim
 from flowsim import Outcome, cli
-from flowsim.papers.marion_chizat_2024 import AppendixC
 from flowsim.papers.marion_chizat_2024.edge_claims import noisy_claims
 from flowsim.papers.marion_chizat_2024.measures import over_edge
 from flowsim.papers.marion_chizat_2024.panels import draw_over_edge
@@ -20,10 +18,10 @@ from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 SHIPPED = Path(__file__).parents[1] / "scenarios" / "appendix_c.yaml"
 RATES, SCALES, REPETITIONS = (0.01, 0.05), (0.4, 0.6), 4
 SMALL = [
-    "network.depth=3",
-    "sweep.over={network.scale: [0.6, 0.7]}",
+    "network.depth=2",
+    "sweep.over={network.scale: [0.6]}",
     "sweep.repetitions=2",
-    "sweep.descent=[{learning_rates: [0.05, 0.1], steps: 300}]",
+    "sweep.descent=[{learning_rates: [0.05], steps: 100}]",
 ]
 
 
@@ -43,9 +41,9 @@ def swept(over=1.0, risk=0.01):
     )
 
 
-def with_ends(over, places, dataset=None):
+def with_ends(over, places):
     """The sweep with some of its runs (scale, repetition, run) at another part of 2/η."""
-    changed = swept() if dataset is None else dataset.copy(deep=True)
+    changed = swept()
     thresholds = np.broadcast_to(2 / np.array(RATES), changed["final_sharpness"].shape)
     changed["final_sharpness"].values[places] = over * thresholds[places]
     return changed
@@ -54,27 +52,21 @@ def with_ends(over, places, dataset=None):
 def test_the_sharpness_is_measured_in_parts_of_the_edge_of_each_learning_rate():
     lost = with_ends(0.5, np.s_[0, 0, :])
     lost["outcome"][1, 1, 0] = int(Outcome.DIVERGED)
-    for place, run in enumerate(runs.descents(lost)):
-        expected = np.ones((len(SCALES), REPETITIONS))
-        expected[0, 0] = 0.5
-        expected[1, 1] = np.nan if place == 0 else 1
+    for run, end in zip(runs.descents(lost), (np.nan, 1), strict=True):
+        expected = [[0.5, 1, 1, 1], [1, end, 1, 1]]
         np.testing.assert_allclose(over_edge(lost, run).values, expected, rtol=1e-12)
 
 
 def test_every_claim_holds_of_runs_at_the_edge_and_fails_of_others():
-    few = with_ends(0.5, np.s_[0, 0, 0])
-    assert [claim.holds for claim in noisy_claims(few)] == [True, False, True, True]
-    assert noisy_claims(few)[1].numbers == {"η = 0.01": 7 / 8, "η = 0.05": 1, "diverged": 0, "stationary": 0}
+    few = noisy_claims(with_ends(0.5, np.s_[0, 0, 0]))
+    assert [claim.holds for claim in few] == [True, False, True, True]
+    assert few[1].numbers == {"η = 0.01": 7 / 8, "η = 0.05": 1, "diverged": 0, "stationary": 0}
     assert [claim.holds for claim in noisy_claims(swept())] == [True, True, False, True]
-    most = with_ends(0.5, np.s_[0, :3, 0])
-    assert noisy_claims(most)[0].holds is False
-    assert noisy_claims(most)[0].numbers["η = 0.01, share"] == 0.5
+    most = noisy_claims(with_ends(0.5, np.s_[0, :3, 0]))[0]
+    assert (most.holds, most.numbers["η = 0.01, share"]) == (False, 0.5)
     assert noisy_claims(with_ends(0.5, np.s_[0, 0, 1]))[2].holds is False
     assert noisy_claims(swept(risk=0.2))[3].holds is False
-
-
-def test_runs_that_diverged_or_stand_still_at_no_minimum_are_counted():
-    lost = swept()
+    lost = swept()  # with runs that diverged, or stand still at no minimum
     lost["outcome"][0, 0, 0], lost["outcome"][1, :2, 1] = int(Outcome.STATIONARY), int(Outcome.DIVERGED)
     numbers = noisy_claims(lost)[1].numbers
     assert (numbers["stationary"], numbers["diverged"]) == (1, 2)
@@ -93,12 +85,11 @@ def test_the_panel_shows_every_run_and_the_median_of_each_learning_rate():
 
 @pytest.mark.slow
 def test_the_scenario_is_run_by_the_command_line(tmp_path):
-    options = [text for setting in SMALL for text in ("--set", setting)]
+    options = [f"--set={setting}" for setting in SMALL]
     assert cli.main([str(SHIPPED), *options, "--out", str(tmp_path), "--jobs", "1"]) == 0
     results = flowsim.open_results(tmp_path / "appendix_c")
     assert len(results.summary["claims"]) == 4
     assert (tmp_path / "appendix_c" / "figures" / "appendix_c.png").stat().st_size > 5000
-    assert isinstance(AppendixC().draw(results), matplotlib.figure.Figure)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The central flow against closed forms of constrained flows, and against descent itself."""
 
 import dataclasses
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -42,9 +43,9 @@ class AtTheEdge(flowsim.Probe):
         }
 
 
-def central(start, risk, *, eta=ETA, rtol=1e-8, t1=float("inf"), **options):
+def central(start, risk, *, eta=ETA, rtol=1e-8, t1=float("inf"), most=4, **options):
     """Return a run with all that it knows of the edge at each record."""
-    model = flowsim.CentralFlow(eta, rtol=rtol)
+    model = flowsim.CentralFlow(eta, rtol=rtol, most=most)
     options = {"records": 200, "weights": True} | options
     # With a learning rate that is an array, another one or another tolerance compiles nothing.
     probe = AtTheEdge(flowsim.CentralFlow(jnp.asarray(eta)))
@@ -91,58 +92,55 @@ def test_the_field_of_order_two_holds_an_eigenvalue_at_an_edge_that_moves():
         assert float(norm) == pytest.approx(np.hypot(1 - x / 4, 1 - z / 4), rel=1e-12)
 
 
-# --- one eigenvalue, in closed form ---------------------------------------------------------------------------------
+# --- in closed form -------------------------------------------------------------------------------------------------
 
 
-@flowsim.Risk
-def tide(w):
-    """Return ½ Σ (8 + x) y² + V, V = −x − z + xz/4, over copies that do not see each other.
+class Tide(flowsim.Problem):
+    """Σ ½(floor + steep·x)y² − drive·x − pull·(z − xz/4), over three copies that do not see each other.
 
     At y = 0 the curvature along y is 8 + x, and x' = 1 − z/4, z' = 1 − x/4 below the edge. From x = z = x₀ < 2:
     4 − x = 4 − z = (4 − x₀)e^{−t/4}, until x = 2 at t₁ = 4 ln(2 − x₀/2). There x stays, z = 2 + (t − t₁)/2 and
     X = 2(1 − z/4), until z = 4 at t₁ + 4. Then x = 4 − 2 cosh(s/4) and z = 4 + 2 sinh(s/4), s later.
     """
-    return jnp.sum((8 + w["x"]) * w["y"] ** 2 / 2 - w["x"] - w["z"] + w["x"] * w["z"] / 4)
+
+    pull: jax.Array
+    drive: jax.Array
+    floor: jax.Array
+    steep: jax.Array
+
+    def __call__(self, w):
+        x, y, z = w["x"], w["y"], w["z"]
+        return jnp.sum((self.floor + self.steep * x) * y**2 / 2 - self.drive * x - self.pull * (z - x * z / 4))
 
 
-def tide_from(*heights):
+def tide(*, pull=(1, 1, 0), drive=(1, 1, 0), floor=(8, 8, 4), steep=(1, 1, 1)):
+    """Return two tides, and beside them a copy at rest."""
+    return Tide(*(jnp.array(numbers, float) for numbers in (pull, drive, floor, steep)))
+
+
+TIMES = np.linspace(0, 9, 209)
+
+
+def tide_run(heights, risk, times, **options):
+    """Return a run from x = z = heights with room for two eigenvalues: all of these runs are one program."""
     heights = jnp.array(heights)
-    return {"x": heights, "y": 0 * heights, "z": heights}
+    start = {"x": heights, "y": 0 * heights, "z": heights}
+    assert len(times) == len(TIMES)
+    return central(start, risk, ts=times, records=None, most=2, **options)
+
+
+def arrival(height):
+    return 4 * np.log(2 - height / 2)
 
 
 def exact_tide(height, times):
     """Return x, z and X at the times."""
-    arrival = 4 * np.log(2 - height / 2)
     before = 4 - (4 - height) * np.exp(-times / 4)
-    s = np.maximum(times - arrival - 4, 0)
-    x = np.where(times < arrival, before, np.where(s > 0, 4 - 2 * np.cosh(s / 4), 2))
-    z = np.where(times < arrival, before, np.where(s > 0, 4 + 2 * np.sinh(s / 4), 2 + (times - arrival) / 2))
-    return x, z, np.where((times > arrival) & (s == 0), 2 * (1 - z / 4), 0)
-
-
-ARRIVAL = 4 * np.log(2)
-MOMENTS = [ARRIVAL - 1e-8, ARRIVAL + 1e-8, ARRIVAL + 4 - 1e-3, ARRIVAL + 4 + 0.05]
-
-
-def one_tide(rtol):
-    return central(
-        tide_from(0.0), tide, rtol=rtol, t1=9.0, ts=np.sort([*np.linspace(0, 9, 201), *MOMENTS]), records=None
-    )
-
-
-@pytest.mark.slow
-def test_one_eigenvalue_comes_to_the_edge_slides_along_it_and_leaves_as_in_closed_form():
-    run, edge = one_tide(1e-8)
-    times = np.asarray(run.times)
-    x, z, variance = exact_tide(0.0, times)
-    np.testing.assert_allclose(np.asarray(run.weights["x"])[:, 0], x, atol=1e-6)
-    np.testing.assert_allclose(np.asarray(run.weights["z"])[:, 0], z, atol=1e-6)
-    np.testing.assert_allclose(np.trace(edge["covariance"], axis1=1, axis2=2), variance, atol=1e-6)
-    places = np.searchsorted(times, MOMENTS)
-    assert edge["active"][places].tolist() == [0, 1, 1, 0]
-    np.testing.assert_allclose(edge["values"][places[:2], 0], EDGE, rtol=2e-9)
-    assert edge["switches"][-1] == 2
-    check_complementarity(edge)
+    s = np.maximum(times - arrival(height) - 4, 0)
+    at_edge = times >= arrival(height)
+    x = np.where(~at_edge, before, np.where(s > 0, 4 - 2 * np.cosh(s / 4), 2))
+    z = np.where(~at_edge, before, np.where(s > 0, 4 + 2 * np.sinh(s / 4), 2 + (times - arrival(height)) / 2))
+    return x, z, np.where(at_edge & (s == 0), 2 * (1 - z / 4), 0)
 
 
 def check_complementarity(edge):
@@ -156,51 +154,115 @@ def check_complementarity(edge):
     assert np.abs(covariance * apart).max() <= 1e-8 * EDGE * size
 
 
+@pytest.mark.parametrize("heights", [(0.3, -0.4), (0.0, 0.0)])
+@pytest.mark.slow
+def test_eigenvalues_come_to_the_edge_slide_along_it_and_leave_as_in_closed_form(heights):
+    arrivals = np.array([arrival(height) for height in heights])
+    # The first is found to ten digits, another one to the tolerance of a step.
+    near = np.where(arrivals == arrivals.min(), 1e-8, 1e-6)
+    moments = np.unique(np.concatenate([arrivals - near, arrivals + near, arrivals + 4 - 1e-3, arrivals + 4.05]))
+    sampled = np.sort([*np.linspace(0, 9, len(TIMES) - len(moments)), *moments])
+    run, edge = tide_run((*heights, 0.0), tide(), sampled, t1=9.0)
+    times = np.asarray(run.times)
+    exact = [exact_tide(height, times) for height in heights]
+    for copy, (x, z, _) in enumerate(exact):
+        np.testing.assert_allclose(np.asarray(run.weights["x"])[:, copy], x, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(run.weights["z"])[:, copy], z, atol=1e-6)
+    variance = sum(one for *_, one in exact)
+    np.testing.assert_allclose(np.trace(edge["covariance"], axis1=1, axis2=2), variance, atol=1e-6)
+    held = [((arrivals < time) & (time < arrivals + 4)).sum() for time in moments]
+    assert edge["active"][np.searchsorted(times, moments)].tolist() == held
+    np.testing.assert_allclose(edge["values"][np.searchsorted(times, moments[:2]), 0], EDGE, rtol=2e-9)
+    assert edge["switches"][-1] <= 4
+    check_complementarity(edge)
+
+
 @pytest.mark.slow
 def test_the_tighter_the_tolerance_the_smaller_the_error():
-    """Through an arrival at the edge and a departure, both of them kinks of the solution."""
-    x, z, _ = exact_tide(0.0, np.array([9.0]))
+    """Through arrivals at the edge and departures, all of them kinks of the solution."""
+    heights = np.array([0.3, -0.4])
+    exact = np.stack(exact_tide(heights, 9.0)[:2])
 
     def error(rtol):
-        run, _ = one_tide(rtol)
-        return np.hypot(run.network["x"] - x, run.network["z"] - z)[0] / np.hypot(x, z)[0]
+        run, _ = tide_run((*heights, 0.0), tide(), TIMES, t1=9.0, rtol=rtol)
+        found = np.stack([run.network["x"][:2], run.network["z"][:2]])
+        return np.linalg.norm(found - exact) / np.linalg.norm(exact)
 
     for rtol in (1e-4, 1e-5, 1e-6, 1e-7, 1e-8):
         assert error(rtol) < 10 * rtol
 
 
-# --- several eigenvalues, in closed form ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("heights", [(0.3, -0.4, 0.0), (0.0, 0.0, 0.2)])
 @pytest.mark.slow
-def test_copies_that_do_not_interact_each_follow_the_closed_form(heights):
-    run, edge = central(tide_from(*heights), tide, t1=8.0)
-    for copy, height in enumerate(heights):
-        x, z, _ = exact_tide(height, np.asarray(run.times))
-        np.testing.assert_allclose(np.asarray(run.weights["x"])[:, copy], x, atol=2e-6)
-        np.testing.assert_allclose(np.asarray(run.weights["z"])[:, copy], z, atol=2e-6)
-    variances = sum(exact_tide(height, np.asarray(run.times))[2] for height in heights)
-    np.testing.assert_allclose(np.trace(edge["covariance"], axis1=1, axis2=2), variances, atol=2e-6)
-    assert edge["active"].max() == len(heights)
-    assert edge["switches"][-1] <= 2 * len(heights)
-    check_complementarity(edge)
+def test_more_eigenvalues_at_the_edge_than_there_is_room_for_end_the_run():
+    all_three = tide(pull=(1, 1, 1), drive=(1, 1, 1), floor=(8, 8, 8))
+    run, _ = tide_run((0.3, 0.0, -0.4), all_three, TIMES, t1=9.0)
+    assert run.outcome is flowsim.Outcome.SOLVER_FAILED
+    assert float(run.time) == pytest.approx(arrival(-0.4), abs=1e-4)
 
 
-def bowl(aim):
-    """Return ½ yᵀMy + ½‖M − D‖², over y and a symmetric matrix M given by its coordinates in an orthonormal basis.
+# The curvature rises for ever along x, and nothing else moves.
+RAMP = tide(pull=(0, 0, 0), drive=(1, 0, 0))
+
+
+@pytest.fixture(scope="module")
+def at_rest():
+    return tide_run((0.0, 0.0, 0.0), RAMP, TIMES)
+
+
+@pytest.mark.slow
+def test_a_flow_that_the_edge_holds_off_every_minimum_has_not_converged(at_rest):
+    run, edge = at_rest
+    assert run.outcome is flowsim.Outcome.FIXED_POINT
+    assert float(run.gradient_norm[-1]) == pytest.approx(1)
+    np.testing.assert_allclose(run.network["x"], [2, 0, 0], atol=1e-8)
+    assert edge["covariance"][-1].sum() == pytest.approx(2, rel=1e-8)
+
+
+@pytest.mark.slow
+def test_the_predictions_are_those_of_descents_two_cycle(at_rest):
+    """Descent swings between ±√2 at x = 2, where the risk is 8 and ‖∇R‖² 200; the latter is predicted to order η²."""
+    _, edge = at_rest
+    start = {"x": jnp.array([2.0, 0, 0]), "y": jnp.array([np.sqrt(2), 0, 0]), "z": jnp.zeros(3)}
+    descent = flowsim.descend(start, RAMP, learning_rate=ETA, steps=11, stopping=FOREVER)
+    assert float(descent.network["y"][0]) == pytest.approx(-np.sqrt(2))
+    rows = edge["oscillation"][-1]
+    np.testing.assert_allclose(rows.T @ rows, np.diag([0, 0, 0, 2, 0, 0, 0, 0, 0]), atol=1e-6)
+    assert edge["risk"][-1] == pytest.approx(float(descent.final_risk), rel=1e-6)
+    assert edge["squares"][-1] == pytest.approx(float(descent.gradient_norm[-1]) ** 2, rel=1e-2)
+
+
+@pytest.mark.slow
+def test_a_sharpness_beyond_the_edge_that_falls_below_by_itself_in_one_step_is_let_go():
+    """R = 15xy² + x has S = 30x at y = 0, and x falls at the rate of one: from 1.29 to 0.4 of 2/η with Σ = 0."""
+    falling = tide(pull=(0, 0, 0), drive=(-1, 0, 0), floor=(0, 8, 4), steep=(30, 1, 1))
+    run, edge = tide_run((0.43, 0.0, 0.0), falling, TIMES / 30, t1=0.3)
+    assert run.outcome is flowsim.Outcome.TIME_LIMIT
+    np.testing.assert_allclose(run.weights["x"][:, 0], 0.43 - run.times, atol=1e-12)
+    assert (edge["active"][0], edge["active"][-1]) == (0, 0)
+    np.testing.assert_array_equal(edge["oscillation"], 0)
+
+
+# --- several eigenvalues that see each other ------------------------------------------------------------------------
+
+
+class Bowl(flowsim.Problem):
+    """½ yᵀMy + ½‖M − D‖², over y and a symmetric matrix M given by its coordinates in an orthonormal basis.
 
     At y = 0 the Hessian is that of M beside ones, and the central flow is the gradient flow of a strongly convex
     function of M on the convex set M ⪯ 2/η. Its limit is the projection of D onto that set, which clips eigenvalues,
     and there Σ is 2(D − 2/η)₊.
     """
-    basis = jnp.asarray(symmetric_basis(aim.shape[0]))
 
-    def risk(w):
-        matrix = jnp.tensordot(w["m"], basis, 1)
-        return w["y"] @ matrix @ w["y"] / 2 + jnp.sum((matrix - aim) ** 2) / 2
+    aim: jax.Array
 
-    return flowsim.Risk(risk)
+    def __call__(self, w):
+        matrix = jnp.tensordot(w["m"], jnp.asarray(symmetric_basis(3)), 1)
+        return w["y"] @ matrix @ w["y"] / 2 + jnp.sum((matrix - self.aim) ** 2) / 2
+
+
+def until(end, begin=0.0):
+    """Return the options of a run with few records, which make its steps shorter."""
+    return {"t1": end, "ts": np.linspace(begin, end, 4), "records": None, "stopping": FOREVER}
 
 
 def rotated(values, seed):
@@ -216,16 +278,15 @@ def test_eigenvectors_that_turn_into_each_other_end_at_the_projection_onto_what_
     turn ever faster.
     """
     aim, begin = rotated((17.0, 14.0, 11.0), 0), rotated((8.0, 5.0, 3.0), 1)
-    basis, problem = symmetric_basis(3), bowl(jnp.asarray(aim))
+    basis, problem = symmetric_basis(3), Bowl(jnp.asarray(aim))
     start = {"m": jnp.asarray(np.einsum("nij,ij->n", basis, begin)), "y": jnp.zeros(3)}
-    run, edge = central(start, problem, t1=30.0, stopping=FOREVER)
+    run, edge = central(start, problem, **until(30.0))
     np.testing.assert_allclose(np.einsum("n,nij->ij", np.asarray(run.network["m"]), basis), EDGE * np.eye(3), atol=1e-7)
     rows = edge["oscillation"][-1][:, -3:]
     np.testing.assert_allclose(rows.T @ rows, 2 * (aim - EDGE * np.eye(3)), atol=1e-6)
     assert edge["active"][-1] == 3
     check_complementarity(edge)
-    model = flowsim.CentralFlow(ETA, rtol=1e-4)
-    run = flowsim.integrate(start, problem, model=model, t1=10.0, ts=[], stopping=FOREVER)
+    run, _ = central(start, problem, **until(10.0), rtol=1e-4)
     np.testing.assert_allclose(np.einsum("n,nij->ij", np.asarray(run.network["m"]), basis), EDGE * np.eye(3), atol=1e-3)
     assert run.steps < 40  # 16 measured, and 79 where the second had to come to ten digits while one alone was held
 
@@ -237,26 +298,21 @@ def test_two_coupled_eigenvalues_are_followed_as_by_scipy_from_dense_matrices():
 
     aim, begin = rotated((16.0, 13.0, 4.0), 2), rotated((8.0, 7.0, 3.0), 3)
     basis = symmetric_basis(3)
-    problem = bowl(jnp.asarray(aim))
+    problem = Bowl(jnp.asarray(aim))
     start = {"m": jnp.asarray(np.einsum("nij,ij->n", basis, begin)), "y": jnp.zeros(3)}
-    ts = np.array([0.9, 1.8])
-    run, edge = central(start, problem, t1=2.0, ts=ts, records=None, rtol=1e-9)
+    run, edge = central(start, problem, **until(1.8, begin=0.9), rtol=1e-9)
     assert edge["active"][0] == 2
-    where, unravel = ravel_pytree(start)
-    value = lambda w: problem(unravel(w))  # noqa: E731
-    third = jax.jit(jax.jacfwd(jax.hessian(value)))
-    hessian, gradient = jax.jit(jax.hessian(value)), jax.jit(jax.grad(value))
+    value, path = lambda w: problem(ravel_pytree(start)[1](w)), flat(run.weights)
+    derivatives = jax.jit(lambda w: (jax.grad(value)(w), jax.hessian(value)(w), jax.jacfwd(jax.hessian(value))(w)))
 
     def slope(_, w):
-        u = np.linalg.eigh(hessian(w))[1][:, -2:].T
-        t = np.einsum("nab,ai,bj,ijk->nk", symmetric_basis(2), u, u, third(w))
-        g = np.asarray(gradient(w))
-        return -g - t.T @ np.linalg.solve(t @ t.T, -t @ g)
+        gradient, hessian, third = map(np.asarray, derivatives(w))
+        u = np.linalg.eigh(hessian)[1][:, -2:].T
+        t = np.einsum("nab,ai,bj,ijk->nk", symmetric_basis(2), u, u, third)
+        return -gradient - t.T @ np.linalg.solve(t @ t.T, -t @ gradient)
 
-    path = flat(run.weights)
-    reference = scipy.integrate.solve_ivp(slope, ts, path[0], method="DOP853", rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(path[1], reference.y[:, -1], atol=1e-6)
-    assert len(where) == path.shape[1]
+    reference = scipy.integrate.solve_ivp(slope, (0.9, 1.8), path[0], method="DOP853", rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(path[-1], reference.y[:, -1], atol=1e-6)
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
@@ -268,7 +324,7 @@ def scalar_network(w):
     return (1 - w["x"] * w["y"] * w["z"] * w["w"]) ** 2 / 2
 
 
-@pytest.mark.parametrize(("x", "y"), [(2.5, 0.1), (2.3, 0.2), (3.0, 0.35)])
+@pytest.mark.parametrize(("x", "y"), [(2.5, 0.1), (3.0, 0.35)])
 @pytest.mark.slow
 def test_a_scalar_network_ends_at_the_flattest_minimum_that_descent_can_reach(x, y):
     """x² = ½(√(η⁻² − 4) + 1/η), y = 1/x; the last start lies beyond the edge, at S = 21."""
@@ -279,60 +335,6 @@ def test_a_scalar_network_ends_at_the_flattest_minimum_that_descent_can_reach(x,
     assert float(run.network["x"]) == pytest.approx(limit, abs=1e-6)
     assert float(run.network["y"]) == pytest.approx(1 / limit, abs=1e-6)
     assert edge["switches"][-1] <= 2
-
-
-@flowsim.Risk
-def ramp(w):
-    """Return ½(8 + x)y² − x, along which the curvature rises for ever."""
-    return jnp.sum((8 + w["x"]) * w["y"] ** 2 / 2 - w["x"])
-
-
-@pytest.fixture(scope="module")
-def at_rest():
-    return central({"x": jnp.array([0.0]), "y": jnp.array([0.0])}, ramp)
-
-
-@pytest.mark.slow
-def test_a_flow_that_the_edge_holds_off_every_minimum_has_not_converged(at_rest):
-    run, edge = at_rest
-    assert run.outcome is flowsim.Outcome.FIXED_POINT
-    assert float(run.gradient_norm[-1]) == pytest.approx(1)
-    assert float(run.network["x"][0]) == pytest.approx(2, abs=1e-8)
-    assert edge["covariance"][-1].sum() == pytest.approx(2, rel=1e-8)
-
-
-@pytest.mark.slow
-def test_the_predictions_are_those_of_descents_two_cycle(at_rest):
-    """Descent swings between ±√2 at x = 2, where the risk is 8 and ‖∇R‖² 200; the latter is predicted to order η²."""
-    _, edge = at_rest
-    start = {"x": jnp.array([2.0]), "y": jnp.array([np.sqrt(2)])}
-    descent = flowsim.descend(start, ramp, learning_rate=ETA, steps=11, stopping=FOREVER)
-    assert float(descent.network["y"][0]) == pytest.approx(-np.sqrt(2))
-    rows = edge["oscillation"][-1]
-    np.testing.assert_allclose(rows.T @ rows, np.diag([0, 2]), atol=1e-6)
-    assert edge["risk"][-1] == pytest.approx(float(descent.final_risk), rel=1e-6)
-    assert edge["squares"][-1] == pytest.approx(float(descent.gradient_norm[-1]) ** 2, rel=1e-2)
-
-
-@pytest.mark.slow
-def test_a_sharpness_beyond_the_edge_that_falls_below_by_itself_in_one_step_is_let_go():
-    """R = 15ba² + b has S = 30b at a = 0, and b falls at the rate of one: from 1.29 to 0.4 of 2/η with Σ = 0."""
-    start = {"a": jnp.array(0.0), "b": jnp.array(0.43)}
-    run, edge = central(
-        start, flowsim.Risk(lambda w: 15 * w["b"] * w["a"] ** 2 + w["b"]), t1=0.3, records=2, stopping=FOREVER
-    )
-    assert run.outcome is flowsim.Outcome.TIME_LIMIT
-    np.testing.assert_allclose(run.weights["b"], 0.43 - run.times, atol=1e-12)
-    assert (edge["active"][0], edge["active"][-1]) == (0, 0)
-    np.testing.assert_array_equal(edge["oscillation"], 0)
-
-
-@pytest.mark.slow
-def test_more_eigenvalues_at_the_edge_than_there_is_room_for_end_the_run():
-    model = flowsim.CentralFlow(ETA, most=1)
-    run = flowsim.integrate(tide_from(0.0, 0.5), tide, model=model, t1=8.0)
-    assert run.outcome is flowsim.Outcome.SOLVER_FAILED
-    assert float(run.time) == pytest.approx(4 * np.log(2), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -360,8 +362,14 @@ def at_the_edge():
     return network, problem
 
 
+@pytest.fixture(scope="module")
+def to_its_limit(at_the_edge):
+    """Return a function that runs the flow at a tolerance."""
+    return cache(lambda rtol: central(*at_the_edge, eta=0.1, rtol=rtol, ts=[20.0, 40.0], records=None))
+
+
 @pytest.mark.slow
-def test_at_the_edge_of_a_network_the_flow_stays_near_the_mean_of_descent(at_the_edge):
+def test_at_the_edge_of_a_network_the_flow_stays_near_the_mean_of_descent(at_the_edge, to_its_limit):
     """Against means over 20 steps: 0.046 and 0.042 at t = 20 and 40, where the gradient flow is off by 0.3."""
     network, problem = at_the_edge
     descent = flowsim.descend(
@@ -369,27 +377,21 @@ def test_at_the_edge_of_a_network_the_flow_stays_near_the_mean_of_descent(at_the
     )
     path = flat(descent.weights)
     means = np.stack([path[k - 10 : k + 10].mean(axis=0) for k in (200, 400)])
-    run, edge = central(network, problem, eta=0.1, rtol=1e-6, t1=40.0, ts=[20.0, 40.0], records=None)
+    run, edge = to_its_limit(1e-6)
     distances = np.linalg.norm(flat(run.weights)[:2] - means, axis=1)
     np.testing.assert_allclose(distances, [0.046, 0.042], rtol=0.05)
     np.testing.assert_allclose(edge["values"][:2, 0], 20, rtol=1e-8)
 
 
 @pytest.mark.slow
-def test_to_its_limit_a_network_takes_a_fraction_of_descents_steps(at_the_edge):
-    network, problem = at_the_edge
-    reference = _end(network, problem, 1e-9)[0]
+def test_to_its_limit_a_network_takes_a_fraction_of_descents_steps(to_its_limit):
+    reference = flat(to_its_limit(1e-9)[0].weights)[-1]
     for rtol, gradients in ((1e-4, 400), (1e-6, 900)):
-        end, run = _end(network, problem, rtol)
+        run, _ = to_its_limit(rtol)
         assert run.converged
-        assert np.linalg.norm(end - reference) < rtol * np.linalg.norm(reference)
+        assert np.linalg.norm(flat(run.weights)[-1] - reference) < rtol * np.linalg.norm(reference)
         assert run.final_sharpness == pytest.approx(20, rel=1e-4)
         assert int(run.gradients) < gradients
-
-
-def _end(network, problem, rtol):
-    run = flowsim.integrate(network, problem, model=flowsim.CentralFlow(0.1, rtol=rtol), ts=[])
-    return np.asarray(ravel_pytree(split(run.network)[0])[0]), run
 
 
 # --- the complementarity problem ------------------------------------------------------------------------------------
@@ -397,32 +399,24 @@ def _end(network, problem, rtol):
 solved = jax.jit(complementary_covariance)
 
 
-def drawn(seed, size, rank=None):
-    """Return B in `symmetric_basis`, of a rank, and A, whose scales differ by orders of magnitude."""
+def drawn(seed, size):
+    """Return B in `symmetric_basis` and A, whose scales differ by orders of magnitude."""
     rng = np.random.default_rng(seed)
     n = size * (size + 1) // 2
     tangents = rng.normal(size=(n, n + 4)) * np.exp(rng.normal(size=(n, 1)))
-    if rank is not None:
-        tangents = tangents[:, :rank]
     drive = rng.normal(size=(size, size))
     return tangents @ tangents.T / 2, (drive + drive.T + rng.normal() * np.eye(size)) * 10 ** rng.uniform(-3, 3)
 
 
-def dual(gram, drive, found):
-    basis = symmetric_basis(len(drive))
-    image = gram @ np.einsum("nij,ij->n", basis, found)
-    return np.einsum("n,nij->ij", image, basis) - drive
-
-
-@pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.slow
-def test_the_covariance_and_what_it_leaves_over_are_complementary(size):
+def test_the_covariance_and_what_it_leaves_over_are_complementary():
     """Both ⪰ 0 and their product zero, to rounding of the largest numbers that meet in them."""
-    ranks = set()
-    for seed in range(60):
+    ranks, size, basis = set(), 4, symmetric_basis(4)
+    for seed in range(30):
         gram, drive = drawn(seed, size)
         found = np.asarray(solved(gram, drive, size))
-        left, unit = dual(gram, drive, found), np.abs(drive).max() / np.diag(gram).max()
+        left = np.einsum("n,nij->ij", gram @ np.einsum("nij,ij->n", basis, found), basis) - drive
+        unit = np.abs(drive).max() / np.diag(gram).max()
         met = np.abs(drive).max() * (1 + np.abs(found).max() / unit)
         assert np.linalg.eigvalsh(found)[0] >= -1e-12 * np.abs(found).max()
         assert np.linalg.eigvalsh(left)[0] >= -1e-12 * met

@@ -119,23 +119,26 @@ def test_the_two_cycle_of_a_quartic_is_a_rest(name):
     assert not run.converged
 
 
+OPTIONS = {"weights": True, "stopping": FOREVER}
+
+
+def flow_to(model, network, problem, time):
+    """Return a run with one record, at its end: all of a kind of model and of descent are one program."""
+    return flowsim.integrate(network, problem, model=model, ts=[time], t1=time, **OPTIONS)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "rate"), [(flowsim.HeavyBall, 0.02), (flowsim.ScalarRMSProp, 0.005)])
-def test_below_the_edge_it_is_of_order_two_and_the_stable_flow_of_order_one(mlp, problem, kind, rate):
+def test_below_the_edge_it_is_of_order_two_and_the_stable_flow_of_order_one(mlp, problem):
     """At one time, with half and half again of the learning rate."""
     distances = []
     for share in (1, 0.5, 0.25):
-        optimizer = kind(share * rate, 0.5)
-        tau, steps = float(optimizer.time_of_step()), round(60 / share)
+        optimizer, steps = flowsim.HeavyBall(share * 0.02, 0.5), round(60 / share)
         records = [steps - 1, steps, steps + 1]
-        options = {"weights": True, "stopping": FOREVER}
-        descent = flowsim.descend(mlp, problem, optimizer=optimizer, steps=steps + 1, record_steps=records, **options)
-        centre = Centres.of(descent, tau)
-        at = {"ts": centre.times, "t1": float(centre.times[-1])}
+        descent = flowsim.descend(mlp, problem, optimizer=optimizer, steps=steps + 1, record_steps=records, **OPTIONS)
+        centre = Centres.of(descent, float(optimizer.time_of_step()))
         models = (flowsim.StableFlow(optimizer, rtol=1e-7), flowsim.CentreFlow(optimizer, rtol=1e-7))
-        distances.append(
-            [centre.distances(flowsim.integrate(mlp, problem, model=model, **at, **options))[-1] for model in models]
-        )
+        runs = [flow_to(model, mlp, problem, float(centre.times[-1])) for model in models]
+        distances.append([centre.distances(run)[-1] for run in runs])
     orders = np.log2(np.array(distances)[:-1] / np.array(distances)[1:])
     assert (orders[:, 0] > 0.7).all()
     assert orders[-1, 0] < 1.4
@@ -145,13 +148,30 @@ def test_below_the_edge_it_is_of_order_two_and_the_stable_flow_of_order_one(mlp,
 @pytest.mark.slow
 def test_a_run_begins_with_the_steps_of_the_descent_and_lines_between_them(mlp, problem):
     optimizer = flowsim.Adam(0.002, 0.5, 0.5)
-    tau, options = float(optimizer.time_of_step()), {"weights": True, "stopping": FOREVER}
-    descent = flowsim.descend(mlp, problem, optimizer=optimizer, steps=4, record_steps=[1, 2, 3, 4], **options)
+    tau = float(optimizer.time_of_step())
+    descent = flowsim.descend(mlp, problem, optimizer=optimizer, steps=4, record_steps=[1, 2, 3, 4], **OPTIONS)
     ts = tau * np.array([1, 1.5, 2, 3, 4])
-    run = flowsim.integrate(mlp, problem, model=flowsim.CentreFlow(optimizer), ts=ts, t1=4 * tau, **options)
+    run = flowsim.integrate(mlp, problem, model=flowsim.CentreFlow(optimizer), ts=ts, t1=4 * tau, **OPTIONS)
     for theirs, own in zip(*(jax.tree.leaves(split(one.weights)[0]) for one in (descent, run)), strict=True):
         expected = np.insert(theirs[:4], 1, (theirs[0] + theirs[1]) / 2, axis=0)
         np.testing.assert_allclose(own[:5], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_in_single_precision_it_goes_where_it_goes_in_double(mlp, problem):
+    ends = []
+    for dtype in (jnp.float32, jnp.float64):
+        parts = jax.tree.map(lambda leaf, kind=dtype: jnp.asarray(leaf, kind), (mlp, problem))
+        run = flow_to(flowsim.CentreFlow(flowsim.HeavyBall(0.02, 0.5)), *parts, 2.0)
+        ends.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(split(run.network)[0])]).astype(float))
+    assert np.linalg.norm(ends[0] - ends[1]) < 1e-3 * np.linalg.norm(ends[1])
+
+
+@pytest.mark.slow
+def test_a_descent_that_diverges_at_once_is_said_to(mlp, problem):
+    for kind in (flowsim.CentreFlow, flowsim.StableFlow):
+        run = flow_to(kind(flowsim.HeavyBall(5.0, 0.5)), mlp, problem, 1000.0)
+        assert run.outcome is flowsim.Outcome.DIVERGED
 
 
 @pytest.fixture(scope="module")
@@ -163,19 +183,27 @@ def at_edge():
     return network, problem
 
 
+@pytest.fixture(scope="module")
+def flow_at_edge(at_edge):
+    """Return a function that follows RMSProp with η = 0.001, with one record."""
+    optimizer, probes = flowsim.RMSProp(0.001), [PreconditionedSharpness(), Oscillation()]
+
+    def run(kind, time, rtol=None):
+        model = kind(optimizer, rtol=rtol)
+        return flowsim.integrate(*at_edge, model=model, ts=[time], t1=time, probes=probes, **OPTIONS)
+
+    return run
+
+
 @pytest.mark.slow
-def test_it_holds_the_preconditioned_sharpness_where_the_stable_flow_lets_it_rise(at_edge):
-    network, problem = at_edge
+def test_it_holds_the_preconditioned_sharpness_where_the_stable_flow_lets_it_rise(at_edge, flow_at_edge):
     optimizer, steps = flowsim.RMSProp(0.001), 300
-    options = {"weights": True, "stopping": FOREVER, "probes": [PreconditionedSharpness(), Oscillation()]}
-    records = [steps - 1, steps, steps + 1]
-    descent = flowsim.descend(network, problem, optimizer=optimizer, steps=steps + 1, record_steps=records, **options)
-    centre = Centres.of(descent, 0.001)
-    at = {"ts": centre.times, "t1": float(centre.times[-1])}
-    stable, flow = (
-        flowsim.integrate(network, problem, model=kind(optimizer), **at, **options)
-        for kind in (flowsim.StableFlow, flowsim.CentreFlow)
+    records, probes = [steps - 1, steps, steps + 1], [PreconditionedSharpness()]
+    descent = flowsim.descend(
+        *at_edge, optimizer=optimizer, steps=steps + 1, record_steps=records, probes=probes, **OPTIONS
     )
+    centre = Centres.of(descent, 0.001)
+    stable, flow = (flow_at_edge(kind, float(centre.times[-1])) for kind in (flowsim.StableFlow, flowsim.CentreFlow))
     assert centre.distances(stable)[-1] > 10 * centre.distances(flow)[-1]
     threshold = optimizer.stability_threshold()
     # That of descent itself is 1.2 times the threshold there, in the mean over both sides of the centre.
@@ -187,38 +215,11 @@ def test_it_holds_the_preconditioned_sharpness_where_the_stable_flow_lets_it_ris
 
 
 @pytest.mark.slow
-def test_compare_puts_it_beside_descents_of_other_kinds(at_edge):
-    network, problem = at_edge
-    compared = flowsim.compare(
-        network,
-        problem,
-        [0.0005, 0.001],
-        steps=220,
-        models=["stable", "centre"],
-        optimizer=flowsim.RMSProp,
-        probes=[PreconditionedSharpness()],
-        sharpness=False,
-        t1=0.21,
-    )
-    rows = model_rows(compared.to_dataset())
-    assert [row["method"] for row in rows] == 2 * ["rmsprop", "GF", "stable", "centre"]
-    assert rows[7]["distance"] < rows[6]["distance"] < rows[5]["distance"]
-    models = compared.models[-1]
-    assert (models.models, models.edge) == ("rmsprop", compared.descents[1].edge)
-    statements = {one.name: one.verdict for one in compared.statements[-1].statements}
-    assert statements["distance from the centre"] is Verdict.HOLDS
-    assert list(compared.to_dataset()["models"].values) == ["", "", "", *4 * ["rmsprop"]]
-
-
-@pytest.mark.slow
-def test_tighter_tolerances_lead_to_one_trajectory(at_edge):
+def test_tighter_tolerances_lead_to_one_trajectory(flow_at_edge):
     """Where RMSProp oscillates, after 240 steps."""
-    network, problem = at_edge
-    optimizer = flowsim.RMSProp(0.001)
     ends = []
     for rtol in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7):
-        model = flowsim.CentreFlow(optimizer, rtol=rtol)
-        run = flowsim.integrate(network, problem, model=model, ts=[], t1=0.24, stopping=FOREVER)
+        run = flow_at_edge(flowsim.CentreFlow, 0.24, rtol)
         ends.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(split(run.network)[0])]))
     errors = [np.linalg.norm(end - ends[-1]) / np.linalg.norm(ends[-1]) for end in ends[:-1]]
     assert errors[0] < 1e-2
@@ -227,22 +228,20 @@ def test_tighter_tolerances_lead_to_one_trajectory(at_edge):
 
 
 @pytest.mark.slow
-def test_in_single_precision_it_goes_where_it_goes_in_double(mlp, problem):
-    ends = []
-    for dtype in (jnp.float32, jnp.float64):
-        network, data = jax.tree.map(lambda leaf, kind=dtype: jnp.asarray(leaf, kind), (mlp, problem))
-        run = flowsim.integrate(
-            network, data, model=flowsim.CentreFlow(flowsim.HeavyBall(0.02, 0.5)), ts=[], t1=2.0, stopping=FOREVER
-        )
-        ends.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(split(run.network)[0])]).astype(float))
-    assert np.linalg.norm(ends[0] - ends[1]) < 1e-3 * np.linalg.norm(ends[1])
-
-
-@pytest.mark.slow
-def test_a_descent_that_diverges_at_once_is_said_to(mlp, problem):
-    for kind in (flowsim.CentreFlow, flowsim.StableFlow):
-        run = flowsim.integrate(mlp, problem, model=kind(flowsim.HeavyBall(5.0, 0.5)), t1=1000.0)
-        assert run.outcome is flowsim.Outcome.DIVERGED
+def test_compare_puts_it_beside_descents_of_other_kinds():
+    """In a valley that ever steepens."""
+    valley = flowsim.Risk(lambda w: (8 + w["x"]) * w["y"] ** 2 / 2 - w["x"])
+    options = {"models": ["stable", "centre"], "probes": [PreconditionedSharpness()], "sharpness": False}
+    start, optimizer = {"x": jnp.array(0.0), "y": jnp.array(0.5)}, flowsim.RMSProp
+    compared = flowsim.compare(start, valley, [0.02, 0.04], steps=200, t1=8.0, optimizer=optimizer, **options)
+    rows = model_rows(compared.to_dataset())
+    assert [row["method"] for row in rows] == 2 * ["rmsprop", "GF", "stable", "centre"]
+    assert rows[7]["distance"] < rows[6]["distance"] < rows[5]["distance"]
+    models = compared.models[-1]
+    assert (models.models, models.edge) == ("rmsprop", compared.descents[1].edge)
+    statements = {one.name: one.verdict for one in compared.statements[-1].statements}
+    assert statements["distance from the centre"] is Verdict.HOLDS
+    assert list(compared.to_dataset()["models"].values) == ["", "", "", *4 * ["rmsprop"]]
 
 
 @pytest.mark.parametrize(

@@ -162,14 +162,6 @@ def test_models_and_limits_take_programs_and_runs_of_their_own(estimated):
     assert part(estimated("flow.limits=4"), "8 flows from points of the descents").gradients > 0
 
 
-def test_one_is_told_in_the_singular(estimated):
-    found = estimated("descent={learning_rates: [0.1], steps: 300}", "flow={models: [edge], limits: 1}")
-    said = "; ".join(one.what for one in found.parts[1:])
-    assert said == "1 descent of 300 steps; 1 run of a model: edge; 1 flow from points of the descents"
-    swept = estimated("sweep={descent: [{learning_rates: [0.1], steps: 30}]}", name="swept.yaml")
-    assert part(swept, "sweep").what == "a sweep of 1 flow and 1 descent in 1 block"
-
-
 def test_bisections_and_models_of_the_descents_of_a_sweep_are_counted(estimated):
     found = estimated("sweep.critical={steps: 100}", "sweep.descent=[]", name="swept.yaml")
     assert "a sweep of 12 flows and 12 bisections for the critical learning rate in" in part(found, "sweep").what
@@ -189,6 +181,8 @@ def test_the_time_is_that_of_all_parts_at_the_pace_of_the_machine(estimated):
     expected = 6 + compilations * PACE.compilation + gradients * PACE.gradient + seconds
     assert found.seconds == pytest.approx(expected)
     assert min(compilations, gradients, seconds) > 0
+    checked = part(found, "6 flows to check statements on")
+    assert (checked.compilations, checked.seconds) == (2 * 20, pytest.approx(6 * 0.3))
 
 
 @pytest.mark.parametrize(
@@ -244,12 +238,6 @@ def test_stored_blocks_are_seen(estimated, job, here):
     assert len(blocks) == 1
     assert "1 of 1 block stored" in after.what
     assert part(before, "sweep").seconds > after.seconds == after.compilations == 0
-
-
-def test_the_statements_of_theory_are_estimated_by_flows_and_shapes(estimated):
-    found = estimated("descent.learning_rates=[]", "theory={depths: [2, 3], repetitions: 3}")
-    checked = part(found, "6 flows to check statements on")
-    assert (checked.compilations, checked.seconds) == (2 * 20, pytest.approx(6 * 0.3))
 
 
 def test_the_pace_is_a_gradient_s_seconds_and_those_to_compile_it(job):

@@ -164,7 +164,6 @@ def test_a_file_that_is_not_of_cifars_format_is_refused(tmp_path):
     [
         ("x,y\n1,a\n2,\n", {}, "row 3, column 'y': the label is missing"),
         ("x,y\n1,0.5\n2,1\n", {}, "row 2, column 'y': the label is 0.5: expected whole numbers up to 2^53 or words"),
-        ("x,y\n1,2\n2,1e300\n", {}, "row 3, column 'y': the label is 1e+300"),
         ("x,y\n1,a\ncat,b\n", {}, "row 3, column 'x': 'cat' is not a number"),
         ("x,y\n1,a\n2,a\n", {}, "all samples have the label a: expected two classes or more"),
         ("x,y\n1,a\n2,b\n", {"classes": ("a", "c")}, "t.csv: classes: no sample has the label 'c'"),
@@ -184,7 +183,6 @@ def test_tables_without_these_classes_are_refused(table, text, options, message)
         (np.zeros((3, 5, 5, 1)), np.zeros(3), "shape (3, 5, 5, 1), as of images with their channels last"),
         (np.zeros(3), np.zeros(3), "expected (n, columns) or (n, height, width) or (n, channels, height"),
         (np.full((2, 1, 2, 2), np.inf), np.arange(2), "sample 1, channel 1, row 1, column 1"),
-        (np.zeros((3, 2)), np.array(["a", "b", "c"]), "holds <U1: expected real numbers"),
     ],
 )
 def test_archives_without_classes_are_refused(tmp_path, X, y, message):

@@ -62,7 +62,6 @@ def test_what_would_make_other_labels_of_classes_is_refused(scenario, capsys, op
     [
         ([], 1, "NO_MINIMIZER"),
         (["flow.margin=2"], 0, "MARGIN_REACHED"),
-        (["flow.direction=0.1"], 0, "DIRECTION_REACHED"),
     ],
 )
 def test_losses_of_classes_run_from_a_file(scenario, options, code, outcome):

@@ -194,13 +194,11 @@ def test_an_interrupt_leaves_nothing_half_written_and_exit_code_130(tmp_path):
 
 # Of what takes minutes, a part that visits every branch.
 LIGHTER = {
-    # Ten runs tell 0.005 from 0.07, and 0.02 from neither: which of them get to the edge depends on the processor.
-    "appendix_c": [
-        "sweep.over={network.scale: [0.428, 0.7]}",
-        "sweep.repetitions=5",
-        "sweep.descent=[{learning_rates: [0.005], steps: 160000}, {learning_rates: [0.07], steps: 16000}]",
-    ],
-    "critical_learning_rate": ["sweep.over={network.depth: [5], data.condition: [1, 100]}", "sweep.repetitions=2"],
+    "critical_learning_rate": ["sweep.over={network.depth: [5], data.condition: [1, 10]}", "sweep.repetitions=2"],
+    "diabetes": ["descent.steps=2000"],
+    "digits": ["descent.learning_rates=[0.1]", "sharpness.records=12", "flow.t1=120"],
+    "digits_cross_entropy": ["descent.learning_rates=[0.4]", "sharpness.records=12", "flow.t1=60"],
+    "edge_of_stability": ["descent={learning_rates: [0.1], steps: 1000}", "flow.models=[gradient, central]"],
     "lemma3": ["lemma_3.initializations=20", "lemma_3.widths=[5, 10]"],
     "theory_conditioning": ["theory.repetitions=1", "theory.conditions=[1.0, 250.0]"],
     "theory_residual": ["theory.depths=[5]"],
@@ -236,24 +234,3 @@ def test_a_scenario_shipped_that_ends_by_its_time_says_so_and_classifies_what_it
 def test_every_flow_of_a_sweep_shipped_converges(path, tmp_path):
     rows = run_lightly(path, tmp_path)["sweep"]["rows"]
     assert [(row["method"], row["converged"]) for row in rows] == [("GF", 1.0)] * 2
-
-
-# What a scenario shipped finds otherwise than it is said, as its own first lines tell.
-FOUND_OTHERWISE = {
-    "appendix_c": ["the sharpness reaches 2/η, for every learning rate and scale", "it does so in every run"],
-    "stochastic_edge": [
-        "ηβσ²/(4α) is the gap of S below 2/η, after 600 steps",
-        "ηβσ²/(4α) is the gap of S below 2/η, after 8000 steps",
-    ],
-    "warm_up": ["with enough warm-up a sharp start tolerates what a flat one does"],
-}
-TESTED_BESIDE_THEIR_FIGURES = ["catapult", "edge_nonlinear", "grokking", "logistic", "saddle_to_saddle", "sharpening"]
-TESTED_BESIDE_THEIR_FIGURES += ["which_model", "which_model_gelu", "which_model_digits"]
-
-
-@pytest.mark.parametrize("path", shipped(path for path in DRAWN if path.stem not in TESTED_BESIDE_THEIR_FIGURES))
-def test_the_claims_of_a_figure_shipped_hold_but_for_those_it_says_do_not(path, tmp_path):
-    summary = run_lightly(path, tmp_path)
-    assert len(summary["claims"]) > 3
-    otherwise = [claim["claim"] for claim in summary["claims"] if claim["holds"] is not True]
-    assert otherwise == FOUND_OTHERWISE.get(path.stem, [])

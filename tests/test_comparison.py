@@ -1,6 +1,5 @@
 """Flow and descents are compared at equal times, for as long as asked, with a sharpness as closely as asked."""
 
-import json
 import sys
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 import flowsim
-from flowsim import Outcome, SharpnessAlong, cli
+from flowsim import Outcome, SharpnessAlong, cli, scenarios
 from flowsim.comparison.comparison import compare_to_flow
 from flowsim.comparison.records import RecordBudget
 from flowsim.comparison.sharpness_along import spread_over
@@ -143,6 +142,11 @@ def test_a_small_learning_rate_never_meets_two_over_eta_and_a_large_one_crosses_
     assert times[first - 1] <= edge.crossing_time <= times[first]
 
 
+def test_without_models_nothing_of_them_is_recorded(comparison):
+    assert comparison.models == ()
+    assert not {"centre_distance", "oscillation", "mean_risk"} & set(comparison.to_dataset())
+
+
 def test_a_diverging_learning_rate_is_a_row_and_not_an_error(comparison):
     diverged = comparison.descents[2]
     assert diverged.trajectory.outcome is Outcome.DIVERGED
@@ -150,13 +154,10 @@ def test_a_diverging_learning_rate_is_a_row_and_not_an_error(comparison):
     assert comparison.flow.converged
 
 
-def test_bounds_and_critical_rate_are_those_of_theorem_2(comparison, least_squares):
+def test_the_limit_has_the_sharpness_of_the_end_of_the_path_between_the_bounds_of_theorem_2(comparison, least_squares):
     assert comparison.bounds == flowsim.theory.minimal_sharpness_bounds(least_squares, 2)
     assert comparison.critical_learning_rate == 2 / comparison.bounds[0]
     assert comparison.bounds[0] <= comparison.flow.final_sharpness <= comparison.bounds[1]
-
-
-def test_sharpness_along_the_path_ends_at_the_sharpness_of_the_limit(comparison):
     np.testing.assert_allclose(comparison.flow.sharpness[-1], comparison.flow.final_sharpness, rtol=1e-9)
 
 
@@ -166,37 +167,6 @@ def test_records_keep_the_copies_of_the_weights_that_memory_affords(comparison, 
     assert 2 * 40 <= copies <= 2 * 3 * 42  # rates and records, twice
     assert RecordBudget().of_runs(network, 3) == 250
     assert RecordBudget(memory=48 * 3 * 100).of_runs(network, 3) == 100  # 6 weights of 8 bytes
-
-
-@pytest.mark.slow
-def test_no_learning_rates_leave_the_flow_alone(network, least_squares):
-    alone = flowsim.compare(network, least_squares, [])
-    assert alone.descents == ()
-    assert alone.flow.converged
-    assert len(alone.flow.times) > 50
-
-
-@pytest.mark.slow
-def test_the_flow_is_drawn_in_full_beside_descents_that_end_at_once(network, least_squares):
-    short = flowsim.compare(network, least_squares, [50.0, 1e30], steps=50)
-    assert [descent.trajectory.outcome for descent in short.descents] == [Outcome.DIVERGED] * 2
-    risk = np.asarray(short.flow.excess_risk) / float(short.flow.excess_risk[0])
-    assert short.flow.converged
-    assert ((risk < 0.9) & (risk > 0.1)).sum() >= 10
-    assert len(risk) > 60
-
-
-@pytest.mark.slow
-def test_a_nonlinear_network_is_compared_without_bounds():
-    generator = np.random.default_rng(0)
-    X = generator.standard_normal((20, 3))
-    problem = flowsim.EmpiricalRisk(X, np.tanh(X @ np.ones(3)))
-    network = flowsim.Perceptron.gaussian(widths=[3, 3, 1], scale=0.8, activation="tanh", key=jax.random.key(0))
-    comparison = flowsim.compare(network, problem, [0.05], steps=100, t1=20.0)
-    assert comparison.bounds is None
-    assert comparison.critical_learning_rate is None
-    assert comparison.flow.outcome is Outcome.TIME_LIMIT
-    assert np.isfinite(comparison.descents[0].distance).all()
 
 
 @pytest.mark.slow
@@ -248,17 +218,24 @@ def test_the_distance_has_its_closed_form_on_a_quadratic_risk(compare):
     assert lost.distance_time == lost.trajectory.times[last]
     k = round(lost.distance_time / 2.5)
     np.testing.assert_allclose(lost.distance_to_flow, apart(2.5, k, 2.5 * k)[0], rtol=1e-6)
+    assert both.bounds is None  # they are those of linear networks
+    assert both.critical_learning_rate is None
 
 
-@pytest.mark.parametrize(
-    ("t1", "rate", "steps"),
-    [(0.3, 0.1, 3), (1.1, 0.1, 11), (0.7, 0.1, 7), (1.0, 0.3, 4), (0.05, 0.1, 1), (20, 0.01, 2000), (7, 7, 1)],
-)
-def test_steps_reach_the_time_up_to_rounding(t1, rate, steps):
-    assert steps_until(t1, rate) == steps
+@pytest.mark.slow
+def test_the_flow_is_alone_without_learning_rates_and_drawn_in_full_beside_descents_that_end_at_once(compare):
+    alone, short = compare([], t1=20.0), compare([50.0, 1e30], steps=50, t1=20.0)
+    assert alone.descents == ()
+    assert [descent.trajectory.outcome for descent in short.descents] == [Outcome.DIVERGED] * 2
+    for both in (alone, short):
+        risk = np.asarray(both.flow.risk) / float(both.flow.risk[0])
+        assert ((risk < 0.9) & (risk > 0.1)).sum() >= 10
+    assert len(short.flow.times) > 60
 
 
-def test_whole_multiples_of_a_rate_take_as_many_steps():
+def test_steps_reach_the_time_up_to_rounding():
+    for t1, rate, steps in ((0.3, 0.1, 3), (1.1, 0.1, 11), (0.7, 0.1, 7), (1.0, 0.3, 4), (0.05, 0.1, 1), (7, 7, 1)):
+        assert steps_until(t1, rate) == steps
     counts = np.unique(np.geomspace(1, 1e9, 300).astype(int)).tolist()
     for rate in (0.1, 0.07, 0.3, 1e-3, 1 / 3, 2e-5):
         assert [steps_until(rate * count, rate) for count in counts] == counts
@@ -275,10 +252,7 @@ def test_descents_make_as_many_steps_as_reach_the_end_of_the_flow(compare):
     beyond, once = compare([0.3, 2.0], t1=1.0).descents
     assert (int(beyond.trajectory.steps), beyond.distance_time) == (4, pytest.approx(0.9))
     assert (int(once.trajectory.steps), once.distance_time, once.distance_to_flow) == (1, 0.0, 0.0)
-
-
-@pytest.mark.slow
-def test_where_steps_are_given_the_last_one_that_the_flow_reaches_is_recorded(compare):
+    # Where steps are given, the last one that the flow reaches is recorded.
     (descent,) = compare([0.01], t1=12.345, steps=4000).descents
     assert descent.distance_time == pytest.approx(12.34)
     assert int(descent.trajectory.steps) == 4000
@@ -301,14 +275,12 @@ HEAVY = flowsim.HeavyBall(0.1)
     [
         ([0.1], {"t1": "20"}, ValueError, "t1 must be a time above zero, or None for a flow to its limit, got"),
         ([1e-3], {"t1": 1e9}, ValueError, r"takes 1e\+12 steps to t1 = 1e\+09: .* give a shorter t1, or steps"),
-        ([0.0], {"t1": 1.0}, ValueError, "learning_rate must be a positive finite number"),
         ([0.1], {"steps": 2.5}, ValueError, "steps must be a whole number, one or more"),
         ([0.1], {"records": True}, ValueError, "records must be a whole number, two or more, got True"),
         ([0.1, 0.2, 0.1], {}, ValueError, "learning_rates: found 0.1 twice"),
         ([HEAVY, flowsim.HeavyBall(0.1, momentum=0.5)], {}, ValueError, "found 0.1 of heavy_ball twice, which"),
         ([0.1, HEAVY], {"models": ["centre"]}, ValueError, "found 0.1 of gradient_descent and of heavy_ball, whose"),
         (HEAVY, {}, ValueError, "must be a list of numbers, as"),
-        ([0.1], {"rtol": -1}, ValueError, "expected 0 < rtol < 1"),
         ([0.1], {"solver": "Tsit5"}, TypeError, r"pass a solver such as diffrax.Tsit5\(\)"),
         ([0.1], {"recods": 30}, TypeError, r"unexpected keyword argument 'recods': write records$"),
         ([0.1], {"ts": [0.5]}, TypeError, "unexpected keyword argument 'ts': expected an option of the flow"),
@@ -352,12 +324,19 @@ def test_the_sharpness_is_measured_at_as_many_records_as_asked_and_unknown_at_th
 
 
 @pytest.mark.slow
-def test_several_eigenvalues_are_those_of_the_matrix(compare):
+def test_several_eigenvalues_are_those_of_the_matrix_and_of_many_weights_the_sharpness_is_measured_at_few_records(
+    compare,
+):
     both = compare([0.1], steps=50, sharpness=SharpnessAlong(count=3))
     for run in (both.flow, both.descents[0].trajectory):
         found = np.asarray(run.diagnostics["top_eigenvalues"])
         np.testing.assert_allclose(found, np.tile(CURVATURES, (len(found), 1)), rtol=1e-9)
     assert {"top_eigenvalues", "sharpness"} <= figures(both.to_dataset()).keys()
+    few = SharpnessAlong(few_weights=2, records_of_many=(12, 20))
+    values = np.asarray(compare([0.1], steps=50, sharpness=few).descents[0].trajectory.sharpness)
+    assert len(values) > 30
+    assert 10 <= np.isfinite(values).sum() <= 14
+    np.testing.assert_allclose(values[-1], 1.0, rtol=1e-10)
 
 
 @pytest.mark.slow
@@ -377,17 +356,6 @@ def test_without_the_sharpness_it_is_known_at_the_ends_alone_and_probes_are_meas
         np.testing.assert_allclose(run.diagnostics["last"][-1], end[2], rtol=1e-6)
 
 
-@pytest.mark.slow
-def test_of_many_weights_the_sharpness_is_measured_at_few_records():
-    X = np.random.default_rng(0).standard_normal((10, 50))
-    network = flowsim.DeepLinear.gaussian(widths=[50, 50, 1], scale=0.3, key=jax.random.key(0))
-    both = flowsim.compare(network, flowsim.LinearRegression(X, X[:, 0]), [1e-4], steps=60, t1=6e-3)
-    (run,) = (descent.trajectory for descent in both.descents)
-    values = np.asarray(run.sharpness)
-    assert (len(values), np.isfinite(values).sum()) == (61, pytest.approx(32, abs=2))
-    np.testing.assert_allclose(values[-1], flowsim.sharpness(run.network, run.problem), rtol=1e-10)
-
-
 def test_places_are_spread_over_records_and_time_and_taken_in_pairs():
     times = np.concatenate([np.arange(100.0), np.repeat(np.geomspace(110, 1e4, 20), 2) + np.tile([0.0, 1.0], 20)])
     alone, pairs = spread_over(times, 30, pairs=False), spread_over(times, 30, pairs=True)
@@ -403,53 +371,44 @@ def test_places_are_spread_over_records_and_time_and_taken_in_pairs():
     np.testing.assert_array_equal(spread_over(np.zeros(1), 5, pairs=True), [0])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"records": -1}, "records is -1: expected a whole number, 0 for the end alone, or None"),
-        ({"count": 0}, "count is 0: expected how many eigenvalues to follow, 1 or more"),
-        ({"rtol": "1e-3"}, "rtol is '1e-3': expected a number between 0 and 1"),
-    ],
-)
-def test_a_sharpness_along_the_way_that_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        SharpnessAlong(**options)
+def test_of_more_than_2048_weights_the_sharpness_is_followed_at_some_48_records():
+    assert SharpnessAlong().expected_records(2048, 1000) == 1000
+    assert SharpnessAlong().expected_records(2049, 1000) == 48
+    assert SharpnessAlong(records=60).expected_records(2049, 1000) == 60
+    assert SharpnessAlong(records=0).expected_records(1, 1000) == 1
+
+
+def test_a_sharpness_along_the_way_that_cannot_be_is_refused():
+    for name, value in (("records", -1), ("count", 0), ("rtol", "1e-3")):
+        with pytest.raises(ValueError, match=f"{name} is {value!r}: expected"):
+            SharpnessAlong(**{name: value})
 
 
 # -- in a scenario
 
 SCENARIO = """
-data: {kind: digits, classes: [0, 1], samples: 30, test_samples: 20}
-network: {kind: mlp, depth: 2, width: 3, scale: 0.5, activation: tanh}
+data: {kind: gaussian, samples: 20, features: 3}
+network: {kind: mlp, depth: 2, scale: 0.5}
 flow: {t1: 0.35}
 descent: {learning_rates: [0.05, 0.1]}
 sharpness: {records: 6, rtol: 1.0e-3, count: 2}
-record: [test_accuracy]
+record: [distance_travelled]
 """
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fair")
-    (folder / "fair.yaml").write_text(SCENARIO)
-    assert cli.main([str(folder / "fair.yaml"), "--out", str(folder / "out")]) == 0
-    return folder / "out" / "fair"
-
-
 @pytest.mark.slow
-def test_descents_go_as_far_as_the_flow_and_have_its_probes(results, capsys):
-    said = json.loads((results / "summary.json").read_text())
-    assert [run["steps"] for run in said["descent"]] == [7, 4]
-    assert [run["distance_time"] for run in said["descent"]] == pytest.approx([0.35, 0.3])
-    for run in (said["flow"], *said["descent"]):
-        assert 0 <= run["probes"]["test_accuracy"] <= 1
-        first, second = run["probes"]["top_eigenvalues"]
-        assert first == pytest.approx(run["sharpness"], rel=1e-9)
+def test_descents_of_a_scenario_go_as_far_as_the_flow_and_have_its_probes(write):
+    path = write(SCENARIO)
+    scenario = scenarios.read_scenario(path)
+    both = scenarios.run(scenario, *scenarios.build(scenario, path.parent))
+    assert [int(one.trajectory.steps) for one in both.descents] == [7, 4]
+    assert [one.distance_time for one in both.descents] == pytest.approx([0.35, 0.3])
+    for one in (both.flow, *(descent.trajectory for descent in both.descents)):
+        assert "distance_travelled" in one.diagnostics
+        first, second = one.diagnostics["top_eigenvalues"][-1]
+        assert float(first) == pytest.approx(float(one.sharpness[-1]), rel=1e-9)
         assert second < first
-    drawn = {path.name for path in (results / "figures").glob("*.png")}
-    assert {"test_accuracy.png", "top_eigenvalues.png", "sharpness.png", "distance.png"} <= drawn
-    assert cli.main(["report", str(results)]) == 0
-    assert "Distance taken at t = 0.3 for η = 0.1" in " ".join(capsys.readouterr().out.split())
+    assert "Distance taken at t = 0.3 for η = 0.1" in " ".join(str(both).split())
 
 
 @pytest.mark.slow
@@ -457,16 +416,15 @@ def test_descents_go_as_far_as_the_flow_and_have_its_probes(results, capsys):
     ("old", "new", "message"),
     [
         ("count: 2", "count: 1000", "sharpness: count is 1000: expected at most"),
-        ("[test_accuracy]", "[top_eigenvalues]", "sharpness.count: found 2 beside a probe that is called"),
+        ("[distance_travelled]", "[top_eigenvalues]", "sharpness.count: found 2 beside a probe that is called"),
         ("t1: 0.35", "t1: 1.0e+8", "flow.t1: found 3000000000 steps over all learning rates"),
     ],
 )
-def test_a_scenario_that_cannot_be_compared_is_refused_in_one_line(tmp_path, capsys, old, new, message):
+def test_a_scenario_that_cannot_be_compared_is_refused_in_one_line(write, tmp_path, capsys, old, new, message):
     assert old in SCENARIO
-    (tmp_path / "bad.yaml").write_text(SCENARIO.replace(old, new))
-    assert cli.main([str(tmp_path / "bad.yaml"), "--out", str(tmp_path)]) == 2
+    assert cli.main([str(write(SCENARIO.replace(old, new))), "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
-    assert not (tmp_path / "bad").exists()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The third derivative of the risk on a few directions, beside the dense one and differences of SciPy's eigenvalues."""
+"""The third derivative of the risk on a few directions, beside the dense one and a closed form."""
 
 import equinox as eqx
 import jax
@@ -10,8 +10,6 @@ from jax.flatten_util import ravel_pytree
 import flowsim
 from flowsim.curvature import contractions, top_eigenpairs
 from flowsim.networks import split
-
-STEP = 5e-4
 
 
 @pytest.fixture(scope="module")
@@ -60,26 +58,6 @@ def test_all_contractions_are_those_of_the_dense_third_derivative(network, probl
     np.testing.assert_allclose(found.gram, np.einsum("ijc,klc->ijkl", slopes, slopes) / 2, atol=1e-11 * scale**2)
     np.testing.assert_allclose(found.sharpening, -slopes @ gradient, atol=1e-11 * scale)
     np.testing.assert_allclose(found.hessian, rows @ hessian @ rows.T, atol=1e-11 * hessian.max())
-
-
-@pytest.mark.slow
-def test_the_diagonal_of_the_sharpening_is_how_scipys_eigenvalues_change_along_the_flow(network, problem, found):
-    """dλ_i/dt for dW/dt = −∇R by the central difference of order four, of error h⁴λ⁽⁵⁾/30 and some 1.5 ε λ/h."""
-    import scipy.linalg
-
-    weights, rest = split(network)
-    flat, unravel = ravel_pytree(weights)
-    velocity = -derivatives(network, problem)[0]
-    velocity, speed = velocity / np.linalg.norm(velocity), np.linalg.norm(velocity)
-
-    def largest(step):
-        matrix = derivatives(eqx.combine(unravel(flat + step * velocity), rest), problem)[1]
-        return scipy.linalg.eigh(matrix, eigvals_only=True)[:-4:-1]
-
-    difference = 8 * (largest(STEP) - largest(-STEP)) - largest(2 * STEP) + largest(-2 * STEP)
-    expected = speed * difference / (12 * STEP)
-    assert np.abs(expected).min() > 0.1
-    np.testing.assert_allclose(np.diag(found.sharpening), expected, rtol=1e-8)
 
 
 def test_contractions_have_the_closed_form_of_a_cubic_with_a_custom_gradient():

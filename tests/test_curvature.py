@@ -124,10 +124,10 @@ def test_a_risk_falls_off_where_a_hundredth_of_its_curvature_is_negative():
 def test_lanczos_agrees_with_scipy_beyond_the_dense_size(problem):
     from scipy.sparse.linalg import LinearOperator, eigsh
 
-    network = flowsim.DeepLinear.gaussian(widths=[5] + [30] * 6 + [1], scale=0.2, key=jax.random.key(1))
+    network = flowsim.DeepLinear.gaussian(widths=[5] + [30] * 3 + [1], scale=0.2, key=jax.random.key(1))
     weights, rest = split(network)
     product, flat = hessian_operator(lambda moving: problem.objective(eqx.combine(moving, rest)), weights)
-    assert flat.size > 4000
+    assert flat.size > 1500
     product = jax.jit(product)
     operator = LinearOperator(
         (flat.size, flat.size), matvec=lambda v: np.asarray(product(jnp.asarray(v, float).ravel()))
@@ -213,7 +213,7 @@ def test_eigenvalues_within_a_millionth_are_told_apart():
     np.testing.assert_allclose(pairs.values[:5], -np.sort(-values)[:5], rtol=1e-12)
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1e-160, 1e160, 1e200])
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
 def test_no_scale_of_the_operator_or_of_the_start_is_too_extreme(scale):
     values = np.linspace(-1, 1, SIZE) ** 3
     pairs = of_diagonal(scale * values, scale=scale)
@@ -237,10 +237,10 @@ of_a_new_compiler = pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="X
 
 
 @of_a_new_compiler
-@pytest.mark.parametrize("block", [1, 2])
 @pytest.mark.slow
-def test_lanczos_keeps_one_basis(block):
-    """Of 24 + `block` vectors, with five beside it: XLA would make a second one of what is read before it changes."""
+def test_lanczos_keeps_one_basis():
+    """Of 24 + 2 vectors, with five beside it: XLA would make a second one of what is read before it changes."""
+    block = 2
     problem = flowsim.LinearRegression(*flowsim.data.gaussian_teacher(np.random.default_rng(0), 100, 50))
     network = flowsim.DeepLinear.gaussian(widths=[50] * 8 + [1], scale=0.1, key=jax.random.key(0))
     weights, rest = split(network)
@@ -299,7 +299,7 @@ def test_no_batch_of_matrices_reaches_lapack(dense, problem, indefinite):
 
 @pytest.mark.slow
 def test_single_precision_claims_no_more_than_it_knows(problem):
-    network = flowsim.DeepLinear.residual(width=5, depth=40, scale=0.5, projection=np.ones(5), key=jax.random.key(10))
+    network = flowsim.DeepLinear.residual(width=5, depth=12, scale=0.5, projection=np.ones(5), key=jax.random.key(10))
     truth = top_eigenpairs(network, problem, count=3, dense=False).values
     found = top_eigenpairs(flowsim.networks.cast(network, jnp.float32), problem, count=3, dense=False)
     assert bool(found.converged.all())
@@ -308,8 +308,7 @@ def test_single_precision_claims_no_more_than_it_knows(problem):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "asked", "rtol", "gap"),
-    [(np.float32, None, 1e-4, 0.1), (np.float64, None, 1e-10, 3e-3), (np.float64, 1e-6, 1e-8, 3e-3)],
+    ("dtype", "asked", "rtol", "gap"), [(np.float32, None, 1e-4, 0.1), (np.float64, 1e-6, 1e-8, 3e-3)]
 )
 @pytest.mark.slow
 def test_a_warm_start_sees_the_eigenvalue_that_has_overtaken(dtype, asked, rtol, gap):

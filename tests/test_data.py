@@ -147,25 +147,6 @@ def test_a_constant_column_becomes_zero_and_leaves_the_others_alone(column):
     np.testing.assert_array_equal(result[:, 1], standardize(np.array([other]).T)[:, 0])
 
 
-@pytest.mark.slow
-def test_a_standardized_column_has_mean_zero_and_variance_one_or_is_zero():
-    from hypothesis import given, settings, strategies as st
-    from hypothesis.extra.numpy import arrays
-
-    @settings(deadline=None)
-    @given(arrays(float, st.tuples(st.integers(1, 8), st.integers(1, 4)), elements=st.floats(-1e9, 1e9)))
-    def holds(X):
-        result = standardize(X)
-        variances = np.mean(result**2, axis=0)
-        np.testing.assert_allclose(result.mean(axis=0), 0.0, atol=1e-14)
-        zero = np.all(result == 0, axis=0)
-        np.testing.assert_allclose(variances, np.where(zero, 0.0, 1.0), atol=1e-14)
-        varies = np.ptp(X, axis=0) > 1e-14 * np.abs(X).max(axis=0)
-        assert not np.any(zero & varies)
-
-    holds()
-
-
 def test_standardizing_refuses_what_is_not_a_table():
     with refuses("X has shape (3,): expected (n, columns)"):
         standardize([1.0, 2.0, 3.0])
@@ -193,15 +174,12 @@ def test_the_diabetes_data_are_those_of_the_paper():
     assert np.linalg.cond(X.T @ X / len(X)) == pytest.approx(470.08, abs=0.01)
 
 
-def test_all_other_columns_are_the_features(table):
+def test_features_are_the_columns_named_in_that_order_or_all_others(table):
     X, y = table("a,y,b\n1,2,3\n4,5,6\n")
     np.testing.assert_array_equal(X, [[1, 3], [4, 6]])
     np.testing.assert_array_equal(y, [2, 5])
     assert X.dtype == y.dtype == np.float64
-
-
-def test_named_features_come_in_the_order_of_their_names(table):
-    X, _ = table("a,y,b,c\n1,2,3,0\n4,5,6,0\n", features=["b", "a"])
+    X, _ = table("name,a,y,b,\nfoo,1,2,3,\n,4,5,6,NA\n", features=["b", "a"])  # others may hold anything
     np.testing.assert_array_equal(X, [[3, 1], [6, 4]])
 
 
@@ -210,30 +188,6 @@ def test_a_list_of_targets_makes_a_matrix_and_a_name_a_vector(table):
     np.testing.assert_array_equal(table(text, ["z", "y"])[1], [[3, 2], [6, 5]])
     assert table(text, ["y"], ["a"])[1].shape == (2, 1)
     assert table(text, "y", "a")[0].shape == (2, 1)
-
-
-def test_columns_that_are_not_used_may_hold_anything(table):
-    X, _ = table("name,a,y,\nfoo,1,2,\n,3,4,NA\n", features=["a"])
-    np.testing.assert_array_equal(X, [[1], [3]])
-
-
-DIALECTS = {
-    "no last newline": "a,y\n1,2\n3,4",
-    "BOM": "\ufeffa,y\n1,2\n3,4\n",
-    "CRLF": "a,y\r\n1,2\r\n3,4\r\n",
-    "CR": "a,y\r1,2\r3,4\r",
-    "quoted": '"a","y"\n"1","2"\n3,4\n',
-    "quoted after spaces": ' a , "y"\n 1, "2"\n3 ,4\n',
-    "blanks": "\na,y\n\n1,2\n  \n3,4\n\n\n",
-    "floats": "a,y\n1e0,+2\n3.0,.4e1\n",
-}
-
-
-@pytest.mark.parametrize("content", DIALECTS.values(), ids=DIALECTS)
-def test_common_dialects_read_alike(table, content):
-    X, y = table(content)
-    np.testing.assert_array_equal(X, [[1], [3]])
-    np.testing.assert_array_equal(y, [2, 4])
 
 
 def test_written_numbers_are_read_back_to_the_last_bit(tmp_path):
@@ -249,9 +203,9 @@ def test_written_numbers_are_read_back_to_the_last_bit(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        *((text, f"the value is missing ({text!r}): expected a finite number") for text in ("", "n/a", "-nan", "?")),
-        *((text, f"the value is infinite ({text!r})") for text in ("-Infinity", "1e400")),
-        *((text, f"{text!r} is not a number") for text in ("high", "1,5", "1_000", "0x1f", "1+2j")),
+        *((text, f"the value is missing ({text!r}): expected a finite number") for text in ("", "n/a", "-nan")),
+        ("1e400", "the value is infinite ('1e400')"),
+        *((text, f"{text!r} is not a number") for text in ("high", "1,5", "1_000")),
         ("x" * 100_000, "is not a number"),
     ],
 )
@@ -269,18 +223,13 @@ BAD_TABLES = {
     "chosen twice": ("a,y\n1,2\n", {"features": ["a", "y"]}, "target and features: column 'y' is named 2 times"),
     "a near name": ("age,y\n1,2\n", {"target": "AGE"},
         "data.csv, target: there is no column 'AGE' (did you mean 'age'?): expected one of 'age', 'y'"),
-    "a near feature": ("age,y\n1,2\n", {"features": ["aeg"]}, "data.csv, features: there is no column 'aeg' (did you"),
-    "another name": ("a,y\n1,2\n", {"target": "zzz"}, "there is no column 'zzz': expected one of 'a', 'y'"),
     "no features": ("a,y\n1,2\n", {"features": []}, "data.csv, features: no column is named or left"),
-    "no features left": ("a,y\n1,2\n", {"target": ["a", "y"]}, "data.csv, features: no column is named or left"),
-    "no target": ("a,y\n1,2\n", {"target": []}, "data.csv, target: no column is named or left"),
     "no name": (",a,y\n0,1,2\n", {}, "data.csv, row 1, column number 1: the column has no name"),
     "semicolons": ("a;y\n1;2\n", {}, "data.csv, row 1: there is one column, 'a;y': expected two or more, separated by"),
     "an empty file": ("\ufeff\n\n", {}, "data.csv: the file is empty"),
     "no rows": ("a,y\n\n", {}, "data.csv: there are no rows of data"),
     "another encoding": ("name,y\nRené,2\n".encode("latin-1"), {}, "data.csv, row 2: byte 0xe9 is not UTF-8"),
     "open quotation": ('a,y\n1,2\n"3,4\n5,6\n', {}, "data.csv, row 3: not valid CSV ("),
-    "broken quotation": ('a,y\n1,2\n"3"x,4\n', {}, "data.csv, row 3: not valid CSV ("),
 }
 # fmt: on
 
@@ -304,12 +253,6 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
             read_table(tmp_path / name, "y")
 
 
-def test_the_suffix_may_be_in_capitals(tmp_path):
-    path = tmp_path / "DATA.CSV"
-    path.write_text("a,y\n1,2\n")
-    assert read_table(path, "y")[1] == 2
-
-
 @pytest.fixture
 def archive(tmp_path):
     """Write arrays to an NPZ file and read it."""
@@ -325,14 +268,10 @@ def archive(tmp_path):
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_saved_arrays_are_read_back_to_the_last_bit(tmp_path, save):
     X, y = np.random.default_rng(0).standard_normal((4, 3)), np.array([[1e-308, -0.0], [1 / 3, 1e308]] * 2)
-    save(tmp_path / "data.npz", X=X, y=y)
-    for read, saved in zip(read_table(tmp_path / "data.npz", "y"), (X, y), strict=True):
+    save(tmp_path / "data.npz", inputs=X, labels=y, X=np.array("unused"))
+    path = (tmp_path / "data.npz").rename(tmp_path / "DATA.NPZ")
+    for read, saved in zip(read_table(path, "labels", "inputs"), (X, y), strict=True):
         np.testing.assert_array_equal(read, saved)
-
-
-def test_arrays_have_the_names_asked_for(archive):
-    X, y = archive("labels", "inputs", inputs=np.ones((2, 3)), labels=np.zeros(2), X=np.array("unused"))
-    assert (X.shape, y.shape) == ((2, 3), (2,))
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.float16, np.longdouble, ">f8"])
@@ -346,7 +285,6 @@ def test_every_real_type_becomes_float64(archive, dtype):
     ("contents", "parts"),
     [
         ({"y": np.ones(1), "x": np.ones((1, 1))}, ["features: there is no array 'X' (did you mean 'x'?)"]),
-        ({"X": np.ones((1, 1))}, ["target: there is no array 'y': expected one of 'X'"]),
         ({"X": np.ones((3, 0)), "y": np.ones(3)}, ["array 'X' has shape (3, 0)", "no empty axis"]),
         ({"X": np.ones((3, 2)), "y": np.ones((3, 1, 1))}, ["array 'y' has shape (3, 1, 1)"]),
         ({"X": np.ones((3, 2)), "y": np.ones(4)}, ["array 'X' has 3 rows and", "array 'y' has 4: expected one"]),
@@ -355,10 +293,6 @@ def test_every_real_type_becomes_float64(archive, dtype):
         (
             {"X": np.array([[1.0, 2.0], [3.0, np.nan]]), "y": np.ones(2)},
             ["array 'X', row 2, column 2 (counted from 1): the value is missing ('nan')"],
-        ),
-        (
-            {"X": np.ones((3, 1)), "y": np.array([1.0, 2.0, -np.inf])},
-            ["array 'y', row 3 (counted from 1): the value is infinite ('-inf')"],
         ),
         ({"X": np.ones((2, 2)), "target": "X"}, ["target and features: array 'X' is named 2 times"]),
         ({"X": np.ones((2, 2)), "target": ["y", "z"]}, ["target: found ['y', 'z']: expected the name of one array"]),
@@ -369,10 +303,9 @@ def test_arrays_that_do_not_make_a_regression_are_refused(archive, contents, par
         archive(**contents)
 
 
-@pytest.mark.parametrize("content", [b"a,y\n1,2\n", b"PK\x03\x04 and no more"])
-def test_a_file_that_is_no_archive_is_refused(tmp_path, content):
+def test_a_file_that_is_no_archive_is_refused(tmp_path):
     path = tmp_path / "data.npz"
-    path.write_bytes(content)
+    path.write_bytes(b"PK\x03\x04 and no more")
     with refuses("data.npz: not an .npz archive ("):
         read_table(path, "y")
 

@@ -47,48 +47,38 @@ def test_descent_with_step_eta_is_euler_at_dt_eta(network, regression):
 
 
 @pytest.mark.slow
-def test_distance_to_the_flow_is_of_first_order_in_eta(residual, problem):
-    etas, time = 0.005 * 0.5 ** np.arange(4), 0.32
-    flow = flat(flowsim.integrate(residual, problem, t1=time, rtol=1e-10).network)
+def test_distance_to_the_flow_and_the_drift_of_balancedness_are_of_first_order_in_eta(network, regression):
+    etas, time = 0.005 * 0.5 ** np.arange(3), 0.64
+    flow = flat(flowsim.integrate(network, regression, t1=time, rtol=1e-10, ts=[]).network)
 
-    def distance(eta):
+    def off(eta):
         options = {"learning_rate": eta, "steps": round(time / eta), "record_steps": [0]}
-        return np.linalg.norm(flat(flowsim.descend(residual, problem, **options).network) - flow)
+        end = flowsim.descend(network, regression, **options).network
+        (a, b), (u, v) = network.weights, end.weights
+        return np.linalg.norm(flat(end) - flow), np.linalg.norm((b.T @ b - a @ a.T) - (v.T @ v - u @ u.T))
 
-    slope = np.polyfit(np.log(etas), np.log([distance(eta) for eta in etas]), 1)[0]
-    assert abs(slope - 1) < 0.05
-
-
-@pytest.mark.slow
-def test_balancedness_drifts_with_order_eta(mlp, problem):
-    def drift(eta):
-        end = flowsim.descend(mlp, problem, learning_rate=eta, steps=round(2 / eta), record_steps=[0]).network
-        pairs = zip(mlp.weights, mlp.weights[1:], end.weights, end.weights[1:], strict=False)
-        return max(np.linalg.norm((b.T @ b - a @ a.T) - (v.T @ v - u @ u.T)) for a, b, u, v in pairs)
-
-    etas = 0.02 * 0.5 ** np.arange(4)
-    slope = np.polyfit(np.log(etas), np.log([drift(eta) for eta in etas]), 1)[0]
-    assert abs(slope - 1) < 0.1
+    slopes = np.polyfit(np.log(etas), np.log([off(eta) for eta in etas]), 1)[0]
+    np.testing.assert_allclose(slopes, 1, atol=0.05)
 
 
 @pytest.mark.slow
-def test_convergence_is_reported_at_the_step_where_it_happened(residual, problem):
-    gd = flowsim.descend(residual, problem, learning_rate=0.02, steps=4000)
+def test_convergence_is_reported_at_the_step_where_it_happened(network, regression):
+    gd = flowsim.descend(network, regression, learning_rate=0.05, steps=4000)
     assert gd.outcome is Outcome.CONVERGED
     assert int(gd.steps) < 4000
-    assert float(gd.time) == pytest.approx(0.02 * int(gd.steps))
+    assert float(gd.time) == pytest.approx(0.05 * int(gd.steps))
     assert float(gd.gradient_norm[-1]) <= 1e-8 < float(gd.gradient_norm[-2])
-    assert gd.final_sharpness < 2 / 0.02
+    assert gd.final_sharpness < 2 / 0.05
 
 
 @pytest.mark.slow
-def test_divergence_ends_the_run_at_its_step_and_is_no_error(residual, problem):
-    gd = flowsim.descend(residual, problem, learning_rate=0.5, steps=4000)
+def test_divergence_ends_the_run_at_its_step_and_is_no_error(network, regression):
+    gd = flowsim.descend(network, regression, learning_rate=2.0, steps=4000)
     assert gd.outcome is Outcome.DIVERGED
     assert not gd.converged
     assert int(gd.steps) < 50
     assert np.isnan(gd.final_sharpness)
-    again = flowsim.descend(residual, problem, learning_rate=0.5, steps=int(gd.steps) - 1, record_steps=[0])
+    again = flowsim.descend(network, regression, learning_rate=2.0, steps=int(gd.steps) - 1, record_steps=[0])
     assert again.outcome is Outcome.STEP_LIMIT
 
 
@@ -143,7 +133,6 @@ def test_a_learning_rate_that_single_precision_has_no_number_for_is_refused(rate
         ({"learning_rate": 0.1, "steps": 0}, "steps"),
         ({"learning_rate": 0.1, "steps": 2.5}, "steps"),
         ({"learning_rate": 0.1, "steps": 9, "record_steps": [2, 1]}, "increasing whole numbers"),
-        ({"learning_rate": 0.1, "steps": 9, "record_steps": [0.5]}, "increasing whole numbers"),
     ],
 )
 def test_arguments_that_cannot_be_right_are_refused(options, message, network, regression):

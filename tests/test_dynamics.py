@@ -1,6 +1,5 @@
 """The driver with dynamics and probes of a user's own, and what it refuses."""
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -64,19 +63,20 @@ def test_a_heavy_ball_with_velocity_left_has_not_come_to_rest(least_squares):
 
 
 @pytest.mark.slow
-def test_a_probe_is_recorded_with_its_label_along_flow_and_descent(mlp, problem):
+def test_a_probe_is_recorded_with_its_label_along_flow_and_descent(least_squares):
     def first_weight(network):
         return network.weights[0][0, 0]
 
-    flow = flowsim.integrate(mlp, problem, ts=[0.5, 1.0], probes=[LayerNorms(), first_weight], t1=1.5)
-    descent = flowsim.descend(mlp, problem, learning_rate=0.02, steps=20, probes=[LayerNorms()])
-    assert flow.diagnostics["layer_norms"].shape == (3, 10)
+    network = flowsim.DeepLinear([np.array([[0.3]]), np.array([[0.7]])])
+    flow = flowsim.integrate(network, least_squares, ts=[0.5, 1.0], probes=[LayerNorms(), first_weight], t1=1.5)
+    descent = flowsim.descend(network, least_squares, learning_rate=0.02, steps=20, probes=[LayerNorms()])
+    assert flow.diagnostics["layer_norms"].shape == (3, 2)
     np.testing.assert_allclose(
         flow.diagnostics["layer_norms"][-1], [np.linalg.norm(weight) for weight in flow.network.weights], rtol=1e-14
     )
     assert flow.diagnostics["first_weight"][-1] == flow.network.weights[0][0, 0]
     assert flow.labels["layer_norms"].symbol == r"$\Vert W_k \Vert$"
-    assert descent.diagnostics["layer_norms"].shape == (21, 10)
+    assert descent.diagnostics["layer_norms"].shape == (21, 2)
 
 
 class Twice(eqx.Module):
@@ -131,7 +131,6 @@ def test_a_solver_for_another_field_than_that_of_the_flow_is_refused():
             ValueError,
             "with a model, give solver",
         ),
-        (lambda n, p: flowsim.integrate(n, p, solver=diffrax.Euler()), TypeError, "no error est"),
         (lambda n, p: flowsim.integrate(n, p, probes=[3]), TypeError, "a probe is a flowsim.Probe"),
         (
             lambda n, p: flowsim.integrate(n, p, probes=[LayerNorms()] * 2),

@@ -1,5 +1,6 @@
 """The edge and the rod flow against their equations in NumPy, closed forms of descent, and descent itself."""
 
+from functools import cache
 from pathlib import Path
 
 import diffrax
@@ -9,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from jaxtyping import ArrayLike
 
 import flowsim
+from flowsim.comparison.models import Centres
 from flowsim.edge.edge_field import EdgeField, log_factor
 from flowsim.edge.onset import Beginning, onset
 from flowsim.edge.oscillation_field import OscillationPoint
@@ -198,40 +201,41 @@ def test_where_rounding_alone_is_left_or_no_edge_is_met_nothing_is_found(look):
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 
-class LogAmplitude(flowsim.Probe):
-    label = flowsim.Label("log_amplitude", "logarithm of the amplitude", r"$\ln r$", logarithmic=False)
-
-    def measure(self, moment):
-        return moment.state.point.log_amplitude
-
-
-AMPLITUDE = LogAmplitude()
-
-
 def flat(path):
     return np.asarray(jax.vmap(lambda tree: ravel_pytree(tree)[0])(split(path)[0]))
 
 
-def centres(path):
-    """Return the means over one oscillation, and its amplitudes, at the records 1, 2, … of every step."""
-    w = flat(path)
-    return (w[:-2] + 2 * w[1:-1] + w[2:]) / 4, np.linalg.norm(2 * w[1:-1] - w[:-2] - w[2:], axis=1) / 4
+class Line(flowsim.Problem):
+    """The risk S w²/2 − Q w⁴/4 + C sin w."""
+
+    sharpness: ArrayLike
+    quartic: ArrayLike = 0.0
+    wave: ArrayLike = 0.0
+
+    def __call__(self, w):
+        return jnp.sum(self.sharpness * w**2 / 2 - self.quartic * w**4 / 4 + self.wave * jnp.sin(w))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "within"), [(flowsim.EdgeFlow, 1e-5), (flowsim.RodFlow, 1e-9)])
-def test_the_two_cycle_of_descent_in_a_quartic_is_a_rest_that_has_not_converged(model, within):
+def test_the_two_cycle_of_descent_in_a_quartic_is_a_rest_that_has_not_converged(model, within, compiled_quickly):
     """On R = S w²/2 − Q w⁴/4, w ↦ −w under descent where S − Qw² = 2/η: r² = S/Q − 2/(ηQ) (Regis and Chewi 2026).
 
     At the centre of the two-cycle the gradient is zero and the curvature positive, and descent never gets there.
     """
-    problem = flowsim.Risk(lambda w: jnp.sum(24 * w**2 / 2 - 8 * w**4 / 4))
-    run = flowsim.integrate(
-        jnp.array([0.1]), problem, model=model(ETA), t1=200.0, ts=[40.0, 200.0], probes=[Oscillation()]
-    )
-    assert float(run.diagnostics["oscillation"][0]) == pytest.approx(np.sqrt(24 / 8 - 20 / 8), rel=within)
-    assert float(run.network[0]) == pytest.approx(0, abs=1e-8)
-    assert not run.converged
+
+    @compiled_quickly
+    @jax.vmap
+    def runs(rate):
+        options = {"t1": 200.0, "ts": [40.0, 200.0], "probes": [Oscillation()]}
+        found = flowsim.integrate(jnp.array([0.1]), Line(24.0, 8.0), model=model(rate), **options)
+        return found.diagnostics["oscillation"][0], found.network[0], found.converged
+
+    rates = np.array([ETA, 0.09])
+    oscillation, end, converged = runs(rates)
+    np.testing.assert_allclose(oscillation, np.sqrt(24 / 8 - 2 / (8 * rates)), rtol=within)
+    np.testing.assert_allclose(end, 0, atol=1e-8)
+    assert not converged.any()
 
 
 @pytest.fixture(scope="module")
@@ -246,10 +250,10 @@ def smooth(problem):
 def test_below_the_edge_descent_is_followed_to_the_order_of_the_flow(smooth, order, slope):
     """Order p leaves a defect of ηᵖ⁺¹ in each of 1/η steps."""
     network, problem = smooth
-    rates, distances = 0.02 / 2.0 ** np.arange(4), []
+    rates, distances = 0.02 / 2.0 ** np.arange(3), []
     for eta in rates:
         steps = round(0.4 / eta)
-        descent = flowsim.descend(network, problem, learning_rate=eta, steps=steps)
+        descent = flowsim.descend(network, problem, learning_rate=eta, steps=steps, record_steps=[steps])
         edge = flowsim.integrate(network, problem, model=flowsim.EdgeFlow(eta, order, rtol=1e-9), t1=0.4, ts=[])
         ends = [ravel_pytree(split(run.network)[0])[0] for run in (descent, edge)]
         distances.append(float(jnp.linalg.norm(ends[0] - ends[1])))
@@ -258,7 +262,7 @@ def test_below_the_edge_descent_is_followed_to_the_order_of_the_flow(smooth, ord
 
 
 @pytest.fixture(scope="module")
-def at_the_edge(problem):
+def at_the_edge():
     """The network of Figure 1c and 1d in the paper, where descent with η = 0.1 is at the edge from t = 1.2 on."""
     file = Path(__file__).parents[1] / "scenarios" / "edge_of_stability.yaml"
     problem, network, _ = build(read_scenario(file), file.parent)
@@ -266,35 +270,34 @@ def at_the_edge(problem):
 
 
 @pytest.fixture(scope="module")
-def descent_at_the_edge(at_the_edge):
-    network, problem = at_the_edge
-    run = flowsim.descend(
-        network, problem, learning_rate=0.1, steps=401, record_steps=np.arange(402), weights=True, stopping=FOREVER
-    )
-    return centres(run.weights)
+def edge_run(at_the_edge):
+    """Return a function that runs the edge flow on it, with records at two times: all of its runs are one program."""
+
+    @cache
+    def run(rtol=None, ts=(20.0, 40.0), t1=40.0):
+        options = {"ts": ts, "t1": t1, "weights": True, "probes": [Oscillation()]}
+        return flowsim.integrate(*at_the_edge, model=flowsim.EdgeFlow(0.1, rtol=rtol), **options)
+
+    return run
 
 
 @pytest.mark.slow
-def test_at_the_edge_the_centre_of_descent_is_followed_where_the_gradient_flow_leaves_it(
-    at_the_edge, descent_at_the_edge
-):
+def test_at_the_edge_the_centre_of_descent_is_followed_where_the_gradient_flow_leaves_it(at_the_edge, edge_run):
     network, problem = at_the_edge
-    centre, amplitude = descent_at_the_edge
-    ts, places = np.array([20.0, 40.0]), np.array([199, 399])
-
-    def distances(**options):
-        run = flowsim.integrate(network, problem, ts=ts, t1=40.0, weights=True, **options)
-        return np.linalg.norm(flat(run.weights)[:2] - centre[places], axis=1), run
-
-    plain, _ = distances()
-    first, _ = distances(model=flowsim.EdgeFlow(0.1, order=1))
-    second, edge = distances(model=flowsim.EdgeFlow(0.1), probes=[AMPLITUDE], sharpness=True)
-    assert (first < plain / 7).all()  # measured: 8.0 and 9.0 times closer
-    assert (second < plain / 25).all()  # measured: 32 and 36 times closer
-    np.testing.assert_allclose(np.exp(edge.diagnostics["log_amplitude"][:2]), amplitude[places], rtol=0.05)
-    of_descent = flowsim.sharpness(_with_weights(network, centre[places[1]]), problem)
-    assert float(edge.sharpness[1]) == pytest.approx(of_descent, rel=1e-3)
-    assert float(edge.sharpness[1]) < 20.0
+    options, steps = {"weights": True, "stopping": FOREVER}, [199, 200, 201, 399, 400, 401]
+    descent = flowsim.descend(network, problem, learning_rate=0.1, steps=401, record_steps=steps, **options)
+    centre = Centres.of(descent, 0.1)
+    places = np.flatnonzero(np.isin(centre.records, [1, 4]))
+    np.testing.assert_allclose(centre.times[places], [20, 40])
+    at = flat(centre.weights)[places]
+    plain = flowsim.integrate(network, problem, ts=[20.0, 40.0], t1=40.0, weights=True)
+    edge = edge_run()
+    distances, of_flow = (np.linalg.norm(flat(run.weights)[:2] - at, axis=1) for run in (edge, plain))
+    assert (distances < of_flow / 25).all()  # measured: 32 and 36 times closer
+    np.testing.assert_allclose(edge.diagnostics["oscillation"][:2], centre.amplitude[places], rtol=0.05)
+    sharpness = [float(flowsim.sharpness(_with_weights(network, w), problem)) for w in (at[1], flat(edge.weights)[1])]
+    assert sharpness[1] == pytest.approx(sharpness[0], rel=1e-3)
+    assert sharpness[1] < 20.0
 
 
 def _with_weights(network, vector):
@@ -303,28 +306,22 @@ def _with_weights(network, vector):
 
 
 @pytest.mark.slow
-def test_at_the_edge_tighter_tolerances_lead_to_one_trajectory_with_fewer_gradients_than_descent(at_the_edge):
-    network, problem = at_the_edge
-
-    def end(rtol, t1=40.0):
-        run = flowsim.integrate(network, problem, model=flowsim.EdgeFlow(0.1, rtol=rtol), t1=t1, ts=[])
-        return np.asarray(ravel_pytree(split(run.network)[0])[0])
-
-    reference = end(1e-9)
-    errors = [np.linalg.norm(end(rtol) - reference) / np.linalg.norm(reference) for rtol in (1e-3, 1e-5, 1e-7)]
+def test_at_the_edge_tighter_tolerances_lead_to_one_trajectory(edge_run):
+    reference, *ends = (flat(edge_run(rtol).weights)[1] for rtol in (1e-9, 1e-3, 1e-5, 1e-7))
+    errors = [np.linalg.norm(end - reference) / np.linalg.norm(reference) for end in ends]
     assert errors[0] < 3e-3
     assert errors[1] < 3e-5
     assert errors[2] < 3e-7
 
 
 @pytest.mark.slow
-def test_the_linearly_implicit_solver_agrees_with_an_explicit_one_of_diffrax(at_the_edge):
+def test_the_linearly_implicit_solver_agrees_with_an_explicit_one_of_diffrax(at_the_edge, edge_run):
     """Dopri8 at its own step control, on the same field from the same point, through the onset of the oscillation."""
     network, problem = at_the_edge
-    model = flowsim.EdgeFlow(0.1, rtol=1e-8)
-    run = flowsim.integrate(network, problem, model=model, t1=3.0, ts=[])
+    run = edge_run(1e-8, (1.5, 3.0), 3.0)
     field, weights = gradient_field(network, problem)
     field, weights = field.flattened(weights)
+    model = flowsim.EdgeFlow(0.1, rtol=1e-8)
     start = jax.jit(lambda w: model.checked(jnp.dtype(float)).start(field, w).point)(weights)
     solved = diffrax.diffeqsolve(
         diffrax.ODETerm(EdgeField(field, jnp.array(0.1), 2)),
@@ -342,17 +339,11 @@ def test_the_linearly_implicit_solver_agrees_with_an_explicit_one_of_diffrax(at_
 
 
 @pytest.mark.slow
-def test_to_its_limit_the_edge_flow_takes_less_than_half_of_descents_gradients(at_the_edge):
-    network, problem = at_the_edge
-    edge = flowsim.integrate(network, problem, model=flowsim.EdgeFlow(0.1, rtol=1e-3), ts=[])
+def test_to_its_limit_the_edge_flow_takes_less_than_half_of_descents_gradients(edge_run):
+    edge = edge_run(1e-3, t1=float("inf"))
     assert edge.converged
     assert 19.9 < edge.final_sharpness < 20.0
     assert float(edge.gradients + edge.products) < float(edge.time) / 0.1 / 2
-
-
-def centre_of(path):
-    before, here, after = jax.vmap(lambda tree: ravel_pytree(tree)[0])(split(path)[0])
-    return (before + 2 * here + after) / 4
 
 
 @pytest.mark.slow
@@ -366,36 +357,14 @@ def test_an_oscillation_is_noticed_when_descents_is():
     for reach in (2.2, 2.6):
         eta = reach / float(flowsim.sharpness(flow.network, problem))
         steps = int(80.0 / eta)
-        descent = flowsim.descend(
-            network,
-            problem,
-            learning_rate=eta,
-            steps=steps + 1,
-            record_steps=[steps - 1, steps, steps + 1],
-            weights=True,
-            stopping=FOREVER,
-        )
-        centre, distances = centre_of(descent.weights), []
+        records, options = [steps - 1, steps, steps + 1], {"weights": True, "stopping": FOREVER}
+        descent = flowsim.descend(network, problem, learning_rate=eta, steps=steps + 1, record_steps=records, **options)
+        (centre,), distances = flat(Centres.of(descent, eta).weights), []
         for model in (None, flowsim.EdgeFlow(eta)):
             run = flowsim.integrate(network, problem, model=model, t1=steps * eta, ts=[], stopping=FOREVER)
             distances.append(float(jnp.linalg.norm(ravel_pytree(split(run.network)[0])[0] - centre)))
         # Measured: a 17th and a 29th, a 28th and a 13th; oscillating too early, the edge flow was 1.6 times as far.
         assert max(distances[1:]) < distances[0] / 10
-
-
-@pytest.mark.slow
-def test_the_edge_flow_runs_in_single_precision_and_under_vmap(at_the_edge, compiled_quickly):
-    network, problem = at_the_edge
-    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), network)
-
-    def end(rate):  # the length of a step, which rounding changes, is not to be seen
-        return flowsim.integrate(network, problem, model=flowsim.EdgeFlow(rate, rtol=1e-8), t1=5.0, ts=[]).final_risk
-
-    rates = jnp.array([0.06, 0.1])
-    alone = [end(0.06), end(0.1)]
-    np.testing.assert_allclose(compiled_quickly(jax.vmap(end))(rates), alone, rtol=1e-6)
-    run = flowsim.integrate(single, problem, model=flowsim.EdgeFlow(0.1), t1=5.0, ts=[])
-    assert run.final_risk == pytest.approx(float(alone[1]), rel=2e-2)
 
 
 @pytest.mark.parametrize(
@@ -412,21 +381,11 @@ def test_a_flow_of_an_oscillation_that_cannot_be_is_refused(model, message):
 
 
 @pytest.mark.slow
-def test_the_term_of_second_order_does_not_turn_the_field_around():
-    """Where H < −2/η the expansion of second order climbs."""
-    risk = flowsim.Risk(lambda w: jnp.sin(w[0]))
-    run = flowsim.integrate(jnp.array([1.0]), risk, model=flowsim.EdgeFlow(2.5), t1=20.0, ts=[])
-    assert float(run.risk[-1]) < -0.9
+def test_models_end_at_minima_and_stay_at_none_beyond_the_edge():
+    def end(start, problem, model):
+        return flowsim.integrate(jnp.array([start]), jax.tree.map(jnp.asarray, problem), model=model, t1=50.0, ts=[])
 
-
-@pytest.mark.slow
-def test_models_end_at_a_minimum_that_is_zero_and_stay_at_none_beyond_the_edge():
-    bowl = flowsim.Risk(lambda w: w[0] ** 2 / 2)
-    run = flowsim.integrate(jnp.array([1.0]), bowl, model=flowsim.EdgeFlow(0.5), ts=[])
-    assert run.outcome is flowsim.Outcome.CONVERGED
-    run = flowsim.integrate(jnp.array([0.0]), bowl, model=flowsim.CentralFlow(3.0), ts=[], t1=10.0)
-    assert run.outcome is flowsim.Outcome.DIVERGED
-    stiff = flowsim.Risk(lambda w: 5e6 * w[0] ** 2 + (w[1] ** 2 - 1) ** 2 / 4)
-    for model in (flowsim.EdgeFlow(1e-7), flowsim.CentralFlow(1e-7)):
-        run = flowsim.integrate(jnp.array([1.0, 1e-10]), stiff, model=model, ts=[])
-        assert not run.converged or float(run.risk[-1]) < 1e-9
+    assert end(1.0, Line(1.0), flowsim.EdgeFlow(0.5)).outcome is flowsim.Outcome.CONVERGED
+    # Where H < −2/η the expansion of second order climbs, and the model does not.
+    assert float(end(1.0, Line(0.0, wave=1.0), flowsim.EdgeFlow(2.5)).risk[-1]) < -0.9
+    assert end(0.0, Line(1.0), flowsim.CentralFlow(3.0)).outcome is flowsim.Outcome.DIVERGED

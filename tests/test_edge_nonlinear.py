@@ -3,7 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-import matplotlib.figure
 import numpy as np
 import pytest
 import xarray
@@ -15,22 +14,16 @@ from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
 SHIPPED = Path(__file__).parents[1] / "papers" / "marion_2026" / "edge_nonlinear.yaml"
 RATE, COUNT = 0.1, 30
+SMALL = ["network.depth=3", "flow={models: [gradient, edge], t1: 30.0}", "descent.learning_rates=[0.02, 0.25]"]
 
 
 def followed(name="η = 0.1", *, rate=RATE, over=1.0, amplitude=0.02, glides=False, model_distance=0.01):
     """A descent whose sharpness is `over` times 2/η, of period two or gliding, with one model."""
     flat = np.ones(COUNT)
     model = Model("edge", 2 / rate * over * flat, amplitude * flat, model_distance * flat)
-    return Descent(
-        name=name,
-        learning_rate=rate,
-        times=np.arange(1.0, COUNT + 1),
-        sharpness=2 / rate * over * flat,
-        amplitude=amplitude * flat,
-        step=(1e3 if glides else 2) * amplitude * flat,
-        flow_distance=flat,
-        models=(model,),
-    )
+    along = {"sharpness": 2 / rate * over * flat, "amplitude": amplitude * flat, "flow_distance": flat}
+    along["step"] = (1e3 if glides else 2) * along["amplitude"]
+    return Descent(name=name, learning_rate=rate, times=np.arange(1.0, COUNT + 1), models=(model,), **along)
 
 
 BELOW = followed("η = 0.01", rate=0.01, over=0.6, glides=True)
@@ -47,9 +40,9 @@ def test_a_quadratic_mode_is_of_period_two_where_its_factor_is_minus_one():
 
 def trajectories():
     """Stored runs of one descent with centres at two of four records, and a model that ends before the second."""
-    nan, times = np.nan, np.array([0.0, 0.1, 0.2, 0.3])
+    nan = np.nan
     rows = {
-        "time": [times, times, [0.1, 0.15, nan, nan]],
+        "time": [[0.0, 0.1, 0.2, 0.3]] * 2 + [[0.1, 0.15, nan, nan]],
         "gradient_norm": [[1.0] * 4, [2.0] * 4, [1.0] * 4],
         "sharpness": [[1.0] * 4, [19.0, 21.0, 19.0, 21.0], [18.0, 17.0, nan, nan]],
         "centre_sharpness": [[nan] * 4, [nan, 20.0, 20.5, nan], [nan] * 4],
@@ -58,11 +51,8 @@ def trajectories():
     }
     variables = {name: (("run", "record"), np.array(values, float)) for name, values in rows.items()}
     variables["records"] = ("run", [4, 4, 2])
-    coordinates = {
-        "dynamics": ("run", ["gradient_flow", "gradient_descent", "edge"]),
-        "learning_rate": ("run", [nan, RATE, RATE]),
-    }
-    return xarray.Dataset(variables, coordinates)
+    runs = ["gradient_flow", "gradient_descent", "edge"]
+    return xarray.Dataset(variables, {"dynamics": ("run", runs), "learning_rate": ("run", [nan, RATE, RATE])})
 
 
 def test_descents_are_measured_at_their_centres_and_models_at_the_same_times():
@@ -96,13 +86,12 @@ def test_every_claim_holds_of_descents_at_the_edge_and_fails_of_others():
 
 
 @pytest.mark.slow
-def test_the_shipped_scenario_finds_two_learning_rates_at_the_edge_and_models_that_follow(tmp_path):
-    assert cli.main([str(SHIPPED), "--out", str(tmp_path)]) == 0
+def test_the_shipped_scenario_finds_a_learning_rate_at_the_edge_and_a_model_that_follows(tmp_path):
+    assert cli.main([str(SHIPPED), *(f"--set={one}" for one in SMALL), "--out", str(tmp_path), "--jobs", "1"]) == 0
     results = flowsim.open_results(tmp_path / "edge_nonlinear")
-    assert [claim.holds for claim in AtTheEdge().claims(results)] == [True] * 7
+    assert [claim.holds for claim in AtTheEdge().claims(results)] == [True] * 5
     assert results.summary["claims"][0]["holds"] is True
     assert (tmp_path / "edge_nonlinear" / "figures" / "at_the_edge.png").stat().st_size > 5000
-    assert isinstance(AtTheEdge().draw(results), matplotlib.figure.Figure)
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ RISK = "mean excess risk"
 STEPS = np.array([0, 1, 2, 5, 6, 7, 10, 11, 12, 20, 21, 22])
 CENTRES = np.array([1, 4, 7, 10])
 FLOWING, DESCENT, CENTRAL, MODEL = range(4)
+NOTHING, ONES = np.full(len(STEPS), np.nan), np.ones(len(STEPS))
 
 
 def at_centres(values):
-    column = np.full(len(STEPS), np.nan)
+    column = NOTHING.copy()
     column[CENTRES] = values
     return column
 
@@ -32,19 +33,18 @@ def made_up(**changes):
 
     Descent comes to the edge at step 4, and swings with r = 0.1 at a mean excess risk of 1. Models are off by a tenth.
     """
-    nothing, ones = np.full(len(STEPS), np.nan), np.ones(len(STEPS))
     columns = {
         "time": [ETA * STEPS] * 4,
-        "gradient_norm": [ones, 2 * ones, ones, ones],
-        "risk": [3 + 0.01 * ones, 4 * ones, 4 * ones, 4 * ones],
-        "excess_risk": [0.01 * ones, ones, ones, ones],
-        "sharpness": [25 * ones, 20 * ones, EDGE * ones, 19 * ones],
-        "oscillation": [nothing, at_centres(0.1), 0.11 * ones, 0.11 * ones],
-        "mean_risk": [nothing, at_centres(4.0), 4.1 * ones, 4.1 * ones],
-        "mean_excess_risk": [nothing, at_centres(1.0), 1.1 * ones, 1.1 * ones],
-        "centre_distance": [nothing, at_centres(0.3), at_centres(0.03), at_centres(0.01)],
-        "limit_sharpness": [nothing, nothing, nothing, nothing],
-        "limit_sharpness_error": [nothing, nothing, nothing, nothing],
+        "gradient_norm": [ONES, 2 * ONES, ONES, ONES],
+        "risk": [3 + 0.01 * ONES, 4 * ONES, 4 * ONES, 4 * ONES],
+        "excess_risk": [0.01 * ONES, ONES, ONES, ONES],
+        "sharpness": [25 * ONES, 20 * ONES, EDGE * ONES, 19 * ONES],
+        "oscillation": [NOTHING, at_centres(0.1), 0.11 * ONES, 0.11 * ONES],
+        "mean_risk": [NOTHING, at_centres(4.0), 4.1 * ONES, 4.1 * ONES],
+        "mean_excess_risk": [NOTHING, at_centres(1.0), 1.1 * ONES, 1.1 * ONES],
+        "centre_distance": [NOTHING, at_centres(0.3), at_centres(0.03), at_centres(0.01)],
+        "limit_sharpness": [NOTHING, NOTHING, NOTHING, NOTHING],
+        "limit_sharpness_error": [NOTHING, NOTHING, NOTHING, NOTHING],
     }
     ends = {
         "records": [len(STEPS)] * 4,
@@ -78,44 +78,32 @@ def test_a_model_is_judged_by_the_median_of_its_logarithmic_error_beside_that_of
     assert worse.margin < 0
 
 
-def test_a_model_without_an_oscillation_is_judged_by_its_own_risk_and_not_by_an_oscillation():
-    unknown = {MODEL: np.full(len(STEPS), np.nan)}
-    own = {MODEL: np.full(len(STEPS), 0.5)}
-    made = found(made_up(oscillation=unknown, mean_excess_risk=unknown, mean_risk=unknown, excess_risk=own))
-    assert made["edge", RISK].verdict is Verdict.HOLDS
+def test_the_risk_is_that_of_the_model_alone_without_an_oscillation_tiny_or_in_place_of_an_unknown_excess():
+    own = {name: {MODEL: NOTHING} for name in ("oscillation", "mean_excess_risk", "mean_risk")}
+    made = found(made_up(**own, excess_risk={MODEL: 0.5 * ONES}))
     assert made["edge", RISK].sides == pytest.approx((np.log(2), np.log(100)), rel=1e-12)
-    assert made["edge", AMPLITUDE].verdict is Verdict.NOT_APPLICABLE
-    assert made["edge", AMPLITUDE].note == "not met: the model predicts an oscillation"
-
-
-def test_the_errors_mean_the_same_where_all_risks_are_tiny():
-    tiny = {run: np.full(len(STEPS), value) for run, value in ((FLOWING, 1e-42), (MODEL, 1.1e-40))}
-    made = made_up(excess_risk=tiny, mean_excess_risk={DESCENT: at_centres(1e-40), MODEL: tiny[MODEL]})
-    assert found(made)["edge", RISK].sides == pytest.approx((np.log(1.1), np.log(100)), rel=1e-12)
-
-
-def test_where_the_minimum_of_the_risk_is_not_known_the_risk_takes_its_place():
-    unknown = np.full(len(STEPS), np.nan)
-    made = found(
-        made_up(mean_excess_risk=dict.fromkeys(range(4), unknown), excess_risk=dict.fromkeys(range(4), unknown))
-    )
+    tiny = {FLOWING: 1e-42 * ONES, MODEL: 1.1e-40 * ONES}
+    made = found(made_up(excess_risk=tiny, mean_excess_risk={DESCENT: at_centres(1e-40), MODEL: tiny[MODEL]}))
+    assert made["edge", RISK].sides == pytest.approx((np.log(1.1), np.log(100)), rel=1e-12)
+    unknown = dict.fromkeys(range(4), NOTHING)
+    made = found(made_up(mean_excess_risk=unknown, excess_risk=unknown))
     assert ("edge", RISK) not in made
     assert made["edge", "mean risk"].sides == pytest.approx((np.log(4.1 / 4), np.log(4 / 3.01)), rel=1e-12)
 
 
-def test_an_oscillation_is_compared_with_none_at_all():
-    assert found(made_up())["edge", AMPLITUDE].sides == pytest.approx((0.1, 1.0))
-    none = found(made_up(oscillation={MODEL: np.zeros(len(STEPS))}))["edge", AMPLITUDE]
-    assert none.verdict is Verdict.NOT_APPLICABLE
-    assert "predicts an oscillation" in none.note
-    thrice = found(made_up(oscillation={MODEL: np.full(len(STEPS), 0.3)}))["edge", AMPLITUDE]
-    assert (thrice.verdict, thrice.sides) == (Verdict.FAILS, pytest.approx((2.0, 1.0)))
-
-
-@pytest.mark.parametrize("left", [[1e-15, 1e-15], [1e-4, 1e-5]])
-def test_what_rounding_or_an_oscillation_that_died_out_leaves_of_an_amplitude_is_left_out(left):
+@pytest.mark.parametrize("left", [[0.1, 0.1], [1e-15, 1e-15], [1e-4, 1e-5]])
+def test_an_oscillation_is_compared_with_none_at_all_and_what_died_out_or_rounding_left_is_left_out(left):
     made = made_up(oscillation={DESCENT: at_centres([0.1, 0.1, *left])})
     assert found(made)["edge", AMPLITUDE].sides == pytest.approx((0.1, 1.0))
+
+
+def test_an_amplitude_that_is_not_predicted_is_no_statement_and_one_too_large_fails():
+    for none in (0 * ONES, NOTHING):
+        made = found(made_up(oscillation={MODEL: none}))["edge", AMPLITUDE]
+        assert made.verdict is Verdict.NOT_APPLICABLE
+        assert made.note == "not met: the model predicts an oscillation"
+    thrice = found(made_up(oscillation={MODEL: 0.3 * ONES}))["edge", AMPLITUDE]
+    assert (thrice.verdict, thrice.sides) == (Verdict.FAILS, pytest.approx((2.0, 1.0)))
 
 
 def test_the_distance_is_that_at_the_last_time_that_flow_and_all_models_reach():
@@ -130,10 +118,8 @@ def test_the_distance_is_that_at_the_last_time_that_flow_and_all_models_reach():
 
 def test_a_model_that_holds_the_sharpness_at_the_edge_is_measured_while_it_oscillates():
     def held(sharpness, oscillation=0.11):
-        changes = {"sharpness": {CENTRAL: sharpness * np.ones(len(STEPS))}}
-        return found(made_up(**changes, oscillation={CENTRAL: oscillation * np.ones(len(STEPS))}))[
-            "central", SHARPNESS_HELD
-        ]
+        made = made_up(sharpness={CENTRAL: sharpness * ONES}, oscillation={CENTRAL: oscillation * ONES})
+        return found(made)["central", SHARPNESS_HELD]
 
     one_off = np.where(np.arange(len(STEPS)) == 6, EDGE * (1 - 3e-9), EDGE)
     assert held(EDGE * (1 + 5e-10)).verdict is Verdict.HOLDS
@@ -147,32 +133,23 @@ def test_a_model_that_holds_the_sharpness_at_the_edge_is_measured_while_it_oscil
     assert ("edge", SHARPNESS_HELD) not in found(made_up())
 
 
-def test_below_the_edge_statements_about_models_do_not_apply_and_say_why():
-    calm = made_up(crossing_time={DESCENT: np.nan}, sharpness={DESCENT: np.full(len(STEPS), 15.0)})
-    for name in (RISK, AMPLITUDE, CENTRE_DISTANCE):
-        one = found(calm)["edge", name]
-        assert (one.verdict, one.sides) == (Verdict.NOT_APPLICABLE, (None, None))
-        assert "ηS reaches 2 along descent (at most 1.5" in one.note
-
-
-def test_beyond_period_two_statements_about_models_do_not_apply_and_say_why():
+def test_below_the_edge_and_beyond_period_two_statements_about_models_do_not_apply_and_say_why():
+    calm = made_up(crossing_time={DESCENT: np.nan}, sharpness={DESCENT: 15 * ONES})
     swinging = np.where(np.arange(len(STEPS)) % 3 == 1, 2.0, 1.2)
-    for name in (RISK, AMPLITUDE, CENTRE_DISTANCE):
-        one = found(made_up(gradient_norm={DESCENT: swinging}))["edge", name]
-        assert one.verdict is Verdict.NOT_APPLICABLE
-        assert "period two" in one.note
-        assert "(by 0.5 in the median)" in one.note
-    even = np.where(np.arange(len(STEPS)) % 3 == 1, 2.0, 1.9)
-    assert found(made_up(gradient_norm={DESCENT: even}))["edge", RISK].verdict is Verdict.HOLDS
+    beyond = made_up(gradient_norm={DESCENT: swinging})
+    for made, reason in ((calm, "ηS reaches 2 along descent (at most 1.5"), (beyond, "(by 0.5 in the median)")):
+        for name in (RISK, AMPLITUDE, CENTRE_DISTANCE):
+            one = found(made)["edge", name]
+            assert (one.verdict, one.sides) == (Verdict.NOT_APPLICABLE, (None, None))
+            assert reason in one.note
+    even = made_up(gradient_norm={DESCENT: np.maximum(swinging, 1.9)})
+    assert found(even)["edge", RISK].verdict is Verdict.HOLDS
 
 
-def test_nothing_holds_where_the_sharpness_of_descent_was_not_followed():
-    unknown = np.append(np.full(len(STEPS) - 1, np.nan), 20.0)
+def test_nothing_holds_where_descent_was_not_followed_nor_of_a_model_that_did_not_get_as_far():
+    unknown = np.append(NOTHING[1:], 20.0)
     made = found(made_up(crossing_time={DESCENT: np.nan}, sharpness={DESCENT: unknown}))
     assert {made["edge", name].verdict for name in (RISK, AMPLITUDE, CENTRE_DISTANCE)} == {Verdict.ASSUMPTION_NOT_MET}
-
-
-def test_nothing_holds_of_a_model_that_did_not_get_as_far_as_descent():
     early = {"time": {MODEL: np.where(STEPS < 12, ETA * STEPS, 1.15)}, "outcome": {MODEL: int(Outcome.SOLVER_FAILED)}}
     one = found(made_up(**early))["edge", RISK]
     assert one.verdict is Verdict.ASSUMPTION_NOT_MET
@@ -192,32 +169,25 @@ def limits(values, errors=1e-6, crossing=0.4):
     return found(made)["GD", LIMIT_FALLS]
 
 
-def test_the_sharpness_of_the_flows_limit_may_rise_by_its_error_and_no_more():
+def test_the_sharpness_of_the_flows_limit_may_rise_by_its_error_in_all_and_no_more():
     assert limits([25, 23, 22, 20]).verdict is Verdict.HOLDS
     assert limits([25, 23, 22, 20]).margin == pytest.approx(1 / 23, rel=1e-5)
+    assert "scalar networks" in limits([25, 23, 22, 20]).note
     assert limits([25, 23, 22, 22 + 1.9e-6]).verdict is Verdict.HOLDS
     assert limits([25, 23, 22, 22 + 2.1e-6]).verdict is Verdict.FAILS
-    assert "scalar networks" in limits([25, 23, 22, 20]).note
-
-
-def test_a_rise_in_steps_each_within_its_error_is_a_rise():
     assert limits([25, 22, 22 + 1.9e-6, 22 + 3.8e-6]).verdict is Verdict.FAILS
 
 
-def test_a_rise_below_the_edge_is_told_and_does_not_fail():
+def test_a_rise_of_the_limit_below_the_edge_is_told_and_does_not_fail_and_one_limit_is_too_few():
     below = limits([22, 24.2, 22, 20], crossing=1.0)
     assert below.verdict is Verdict.HOLDS
     assert "below the edge it rose, by 0.1 of itself" in below.note
-    never = limits([22, 24.2, 22, 20], crossing=np.nan)
-    assert never.verdict is not Verdict.HOLDS
-
-
-def test_one_limit_is_too_few_to_fall():
+    assert limits([22, 24.2, 22, 20], crossing=np.nan).verdict is not Verdict.HOLDS
     assert limits([25, 24, 23, 22], crossing=2.05).verdict is Verdict.ASSUMPTION_NOT_MET
 
 
 def test_the_table_of_statements_and_what_it_says_below_fit_eighty_columns():
-    failing, late = made_up(sharpness={CENTRAL: 30 * np.ones(len(STEPS))}), made_up(crossing_time={DESCENT: np.nan})
+    failing, late = made_up(sharpness={CENTRAL: 30 * ONES}), made_up(crossing_time={DESCENT: np.nan})
     for dataset in (made_up(), failing, late):
         check_fits([statements_table(dataset, "a name")])
 

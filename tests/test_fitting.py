@@ -3,16 +3,11 @@
 import io
 import os
 
-import numpy as np
 import pytest
 from rich.console import Console
 from table_checks import check_fits
 
-from flowsim.dynamics import Outcome
 from flowsim.formatting.terminal import empty_table, fitted, printed
-from flowsim.report import claims_table, theory_tables
-from flowsim.results import CheckedFlow, TheoryResults
-from flowsim.theory import Assumption, Claim, LargeProducts, LargeProductsSample, Statement, Verdict, judge
 
 LONG = "the sharpness of the limit of the flow never rises along descent by more than its error, " * 2
 
@@ -48,9 +43,6 @@ def test_text_is_wrapped_between_words_and_the_widest_column_first():
     table = _table(["claim", "margin", "verdict"], [[LONG, "0.25", "assumption not met"]], texts=("claim", "verdict"))
     (text,) = check_fits([table])
     assert "assumption not met" in text  # the shorter text keeps its line
-
-
-def test_columns_that_are_not_to_be_wrapped_are_not():
     table = _table(["", "interval", "claim"], [["heavy ball", "[0.1, 0.2]", "a b c d e f g"]], texts=("claim",))
     (text,) = check_fits([table], 30)
     assert any(line.startswith("heavy ball  [0.1, 0.2]  a b c") for line in text.splitlines())
@@ -66,17 +58,15 @@ def test_columns_that_do_not_fit_go_below_each_other_with_the_names_of_the_rows(
     assert all(line.split()[1] == "GF" for line in text.splitlines() if line.strip().startswith(("1 ", "2 ")))
 
 
-def test_remarks_and_title_are_as_wide_as_the_terminal_not_as_the_columns():
-    text = printed(_table(["a"], [["1"]]), 100)
-    assert text.splitlines()[0] == "a title"
-    assert "wide, or so it seems" in text.splitlines()[-1]
-
-
-def test_a_piece_for_the_terminal_prints_as_one():
-    console = Console(width=80, record=True, file=io.StringIO())
-    table = _table(["a"], [["1"]])
-    console.print(fitted(table, 80))
-    assert [line.rstrip() for line in console.export_text().splitlines()] == printed(table, 80).splitlines()
+def test_remarks_and_title_are_as_wide_as_the_terminal_and_no_line_ends_in_blanks():
+    table = _table(["a", "b"], [["1", ""], ["a longer cell", "2"]])
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(fitted(table, 100))
+    lines = console.export_text().splitlines()
+    assert lines == printed(table, 100).splitlines()
+    assert lines[0] == "a title"
+    assert "wide, or so it seems" in lines[-1]
+    assert [line for line in lines if line != line.rstrip()] == []
 
 
 @pytest.mark.parametrize(("columns", "width"), [(40, 80), (120, 120), (400, 160)])
@@ -97,31 +87,3 @@ def test_without_a_terminal_a_table_has_a_hundred_columns(monkeypatch):
 def _widest_line():
     """Return the width of a table that would go on for ever."""
     return max(map(len, printed(_table(["claim"], [["a " * 300]], texts=("claim",))).splitlines()))
-
-
-def test_claims_fit():
-    claims = [
-        Claim("the plateau at 2/η, " + LONG, "median S/(2/η) from 0.9 to 1.1", "η = 0.02: 0.6, " * 9, False),
-        Claim("a short one", "one", "one", None),
-    ]
-    (text,) = check_fits([claims_table(claims, "figure1: what is said, and what was measured")])
-    assert "not measured" in text
-
-
-def test_the_theory_fits():
-    met, unknown = [Assumption("A1", True)], (Assumption(LONG, None),)
-    statements = (
-        judge("Corollary 1, alignment", LONG, -1.2345e-12, 4.5678e-12, assumptions=met),
-        judge("Theorem 2, flat minimizer", LONG, 2.0, 1.0, assumptions=met),
-        Statement("Theorem 4", LONG, Verdict.ASSUMPTION_NOT_MET, np.array(1e300), assumptions=unknown),
-    )
-    flows = [
-        CheckedFlow(depth, count, 1.0, number, Outcome.CONVERGED, 10, 1.0, statements)
-        for depth in (10, 320)
-        for count in (5, 500)
-        for number in range(2)
-    ]
-    sample = LargeProductsSample(LargeProducts(1.25, 0.125, 120, 40), 2000, 1999, 2000, 1.5, 0.5)
-    texts = check_fits(theory_tables(TheoryResults(tuple(flows), {}, (sample,)), "small_scale"))
-    assert len(texts) == 2
-    assert "2 assumption not met" in " ".join(texts[0].split())

@@ -1,7 +1,6 @@
 import itertools
 import subprocess
 import sys
-from functools import partial
 
 import diffrax
 import equinox as eqx
@@ -15,8 +14,6 @@ import flowsim
 from flowsim import Outcome
 from flowsim.networks import cast, split
 from flowsim.solvers import ProposedSteps
-
-slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def drawn(*widths, scale=0.5, seed=0):
@@ -74,19 +71,6 @@ def test_a_flow_is_that_of_scipy(mlp, problem, mlp_flow):
     np.testing.assert_allclose(weights, scipy_limit(mlp, problem, time), atol=1e-8)
 
 
-@pytest.mark.slow
-def test_the_limit_agrees_with_scipy_and_better_with_a_finer_tolerance(residual, problem):
-    network = residual
-    fine = flowsim.Stopping(gradient_norm=1e-13)
-    runs = [flowsim.integrate(network, problem, rtol=rtol, stopping=fine) for rtol in (1e-4, 1e-6, 1e-8, 1e-10)]
-    weights = np.concatenate([np.ravel(weight) for weight in runs[-1].network.weights])
-    reference = scipy_limit(network, problem, float(runs[-1].time))
-    assert np.linalg.norm(weights - reference) / np.linalg.norm(reference) < 1e-9
-    errors = [np.linalg.norm(flat(run.network) - flat(runs[-1].network)) / np.linalg.norm(reference) for run in runs]
-    assert errors[1] < 1e-6
-    assert errors[0] > 10 * errors[1] > 100 * errors[2]
-
-
 def test_a_flow_reaches_its_limit_and_its_records_see_the_plateau_the_fast_phase_and_the_approach(mlp_flow):
     risk = np.asarray(mlp_flow.excess_risk) / float(mlp_flow.excess_risk[0])
     assert mlp_flow.outcome is Outcome.CONVERGED
@@ -109,17 +93,9 @@ def test_twice_as_many_records_are_made_where_they_are_asked_for(mlp, problem, m
     np.testing.assert_allclose(flow.risk[-1], mlp_flow.risk[-1], atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"), [({"records": 1}, "two or more"), ({"records": 9, "ts": []}, "give one")]
-)
-def test_a_wrong_number_of_records_is_refused(options, message, mlp, problem):
-    with pytest.raises(ValueError, match=message):
-        flowsim.integrate(mlp, problem, **options)
-
-
 @pytest.mark.slow
-def test_records_are_thinned_when_there_are_too_many(residual, problem):
-    flow = flowsim.integrate(residual, problem, solver=diffrax.Heun())
+def test_records_are_thinned_when_there_are_too_many(problem):
+    flow = flowsim.integrate(drawn(5, 5, 1), problem, solver=diffrax.Heun(), rtol=1e-8)
     assert int(flow.steps) > 1000
     assert 64 <= len(flow.times) <= 128
     assert (np.diff(flow.times) > 0).all()
@@ -138,6 +114,7 @@ def test_any_adaptive_diffrax_solver_reaches_the_same_limit(problem):
     network = drawn(5, 5, 1)
     flow = flowsim.integrate(network, problem, solver=diffrax.Kvaerno5())
     assert flow.converged
+    assert flow.gradients is None  # an implicit solver of others does not say what it took
     np.testing.assert_allclose(flat(flow.network), flat(flowsim.integrate(network, problem).network), atol=1e-5)
 
 
@@ -188,34 +165,6 @@ def test_a_plateau_with_a_tiny_gradient_is_not_taken_for_the_limit(problem):
     assert float(flow.excess_risk[-1]) < 1e-14
 
 
-class Mixture(eqx.Module):
-    """A model of a user's own: a function, a number and a name among its leaves, and a fixed array."""
-
-    weight: jax.Array
-    offset: flowsim.Fixed
-    activation: object
-    power: int
-    name: str
-
-    def __call__(self, x):
-        return jnp.sum(self.activation(self.weight @ x) ** self.power) + self.offset.value
-
-
-@pytest.mark.slow
-def test_a_model_of_the_users_own_flows_and_what_is_fixed_stays():
-    generator = np.random.default_rng(0)
-    X = generator.standard_normal((15, 3))
-    problem = flowsim.EmpiricalRisk(X, X[:, 0] ** 2)
-    start = Mixture(0.5 * jnp.eye(3), flowsim.Fixed(jnp.array(0.25)), jnp.tanh, 2, "mine")
-    flow = flowsim.integrate(start, problem, t1=5.0, ts=[1.0], sharpness=True)
-    assert flow.outcome is Outcome.TIME_LIMIT
-    assert float(flow.risk[-1]) < float(problem(start))
-    assert float(flow.network.offset.value) == 0.25
-    assert flow.network.activation is jnp.tanh
-    gd = flowsim.descend(start, problem, learning_rate=0.01, steps=500)
-    assert abs(float(gd.risk[-1]) - float(flow.risk[-1])) < 0.01
-
-
 @pytest.mark.slow
 def test_jit_and_vmap_give_the_same_runs(problem):
     keys = jax.random.split(jax.random.key(2), 3)
@@ -260,6 +209,8 @@ def test_single_precision_converges_at_tolerances_of_its_own(mlp, problem, mlp_f
         ({"max_steps": 1.5}, "max_steps"),
         ({"ts": [1.0, 1.0]}, "increasing"),
         ({"ts": [-1.0]}, "zero or more"),
+        ({"records": 1}, "two or more"),
+        ({"records": 9, "ts": []}, "give one"),
         (
             {"stepsize_controller": diffrax.PIDController(rtol=1e-6, atol=1e-9), "rtol": 1e-6},
             "give rtol and atol to it",

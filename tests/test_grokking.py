@@ -5,7 +5,6 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import matplotlib.figure
 import numpy as np
 import pytest
 from boursier_2025 import Course, Diagonal, Grokking, SparseTeacher, claims, courses
@@ -16,9 +15,7 @@ from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 from flowsim.theory.statement import Verdict
 
 SHIPPED = Path(__file__).parents[1] / "papers" / "boursier_2025" / "grokking.yaml"
-FEW = [
-    "sweep.over={weight_decay: [0, 1.0e-3, 1.0e-4], flow.t1: {start: 0.01, stop: 1.0e+6, count: 25, spacing: log}}",
-]
+FEW = "sweep.over={weight_decay: [0, 1.0e-3, 1.0e-4], flow.t1: {start: 0.01, stop: 1.0e+6, count: 25, spacing: log}}"
 
 
 def course(decay, *, late=1.0):
@@ -52,11 +49,9 @@ def test_a_fall_is_timed_between_records_and_counts_for_good_alone():
 
 @pytest.mark.slow
 def test_the_scenario_measures_them_and_its_curves_are_those_of_the_norm_flow(tmp_path):
-    settings = [text for setting in FEW for text in ("--set", setting)]
-    assert cli.main([str(SHIPPED), *settings, "--out", str(tmp_path), "--jobs", "1"]) == 0
+    assert cli.main([str(SHIPPED), "--set", FEW, "--out", str(tmp_path), "--jobs", "1"]) == 0
     results = flowsim.open_results(tmp_path / "grokking")
     assert [claim.verdict for claim in Grokking().claims(results)] == [Verdict.HOLDS] * 5
-    assert isinstance(Grokking().draw(results), matplotlib.figure.Figure)
     assert (tmp_path / "grokking" / "figures" / "grokking.png").stat().st_size > 5000
     least = courses(results.required("sweep"))[1]
     data = SparseTeacher(kind="boursier_2025:SparseTeacher").load(flowsim.kinds.seeds.generator(0, "data"), SHIPPED)
@@ -82,9 +77,8 @@ def test_the_scenario_measures_them_and_its_curves_are_those_of_the_norm_flow(tm
     ],
 )
 def test_a_scenario_without_what_the_figure_shows_is_refused(setting, message):
-    with pytest.raises(ScenarioError) as refused:
+    with pytest.raises(ScenarioError, match=message):
         read_scenario(SHIPPED, parse_overrides([setting]))
-    assert message in str(refused.value)
 
 
 def test_probes_of_weight_decay_tell_risk_and_norm_apart():

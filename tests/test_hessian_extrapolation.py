@@ -40,7 +40,7 @@ def cubic_stiff_and_growing(t, y, args):
     return -jnp.stack([y[0] ** 3, 1e4 * y[1], -y[2]])
 
 
-@pytest.mark.parametrize(("columns", "kept"), [(4, 1), (6, 8), pytest.param(2, 8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("columns", "kept"), [(4, 1), (6, 8)])
 def test_the_order_is_that_of_the_columns_with_a_hessian_of_any_age(columns, kept):
     solver, errors = HessianExtrapolation(1e-30, 1e-30, columns=columns, kept=kept, still=jnp.inf), []
     for count in (32, 64):
@@ -55,16 +55,6 @@ def test_a_step_at_which_the_linear_system_would_be_singular_is_no_exception():
     y, _ = fixed_steps(solver, cubic_stiff_and_growing, jnp.array([0.0, 1.0, 1.0]), 1.0, 1)
     assert float(y[2]) == pytest.approx(np.exp(1.0), rel=1e-3)
     assert abs(float(y[1])) < 1e-3
-
-
-@pytest.mark.slow
-def test_a_quadratic_risk_of_any_condition_takes_few_steps():
-    condition = 1e12
-    rates, start = np.geomspace(1 / condition, 1, 20), np.ones(20)
-    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((20, 20)))[0]
-    end = flow(lambda w: jnp.sum(rates * (turn.T @ w) ** 2) / 2, turn @ start, condition)
-    assert end.steps < 200
-    np.testing.assert_allclose(turn.T @ end.network["w"], np.exp(-rates * condition), atol=2e-5)
 
 
 @pytest.mark.slow
@@ -106,11 +96,10 @@ def test_the_work_is_one_gradient_for_each_substep_and_a_product_for_each_weight
     assert len(evaluated) - 1 - 2 == state.work.gradients
 
 
-@pytest.mark.parametrize(("depth", "scale"), [(4, 1e-3), (6, 1e-2)])
 @pytest.mark.slow
-def test_plateaus_from_saddle_to_saddle_are_passed_in_few_steps(depth, scale):
+def test_plateaus_from_saddle_to_saddle_are_passed_in_few_steps():
     """`LowRankExtrapolation` alone takes 4468 attempts at depth 4 and scale 10⁻³; the default turns to the Hessian."""
-    run = flowsim.integrate(deep(depth, scale), whitened(), ts=[])
+    run = flowsim.integrate(deep(4, 1e-3), whitened(), ts=[])
     assert (run.method, run.converged) == ("StiffnessSwitching", True)
     assert run.steps + run.rejected_steps <= 1000
     assert run.rejected_steps < run.steps / 3
@@ -188,13 +177,14 @@ def test_a_flow_from_saddle_to_saddle_is_that_of_scipy():
 
 @pytest.mark.slow
 def test_a_risk_that_knows_no_outputs_turns_to_its_hessian_where_it_is_stiff():
-    condition, count, most = 1e12, 20, 5000
-    rates = np.geomspace(1 / condition, 1, count)
-    end = flow(lambda w: jnp.sum(rates * w**2) / 2, np.ones(count), condition, solver=None)
+    condition, start = 1e12, np.ones(20)
+    rates = np.geomspace(1 / condition, 1, 20)
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((20, 20)))[0]
+    end = flow(lambda w: jnp.sum(rates * (turn.T @ w) ** 2) / 2, turn @ start, condition, solver=None)
     assert end.method == "StiffnessSwitching"
     assert end.products > 0
-    assert end.gradients < most
-    np.testing.assert_allclose(end.network["w"], np.exp(-rates * condition), atol=2e-5)
+    assert end.gradients < 5000
+    np.testing.assert_allclose(turn.T @ end.network["w"], np.exp(-rates * condition), atol=2e-5)
 
 
 @pytest.mark.parametrize(("options", "message"), [({"columns": 20}, "columns"), ({"kept": 0}, "kept")])

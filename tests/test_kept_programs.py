@@ -16,7 +16,7 @@ SCENARIO = """
 seed: 0
 data: {kind: gaussian, samples: 20, features: 3}
 network: {kind: mlp, depth: 2, scale: 0.5}
-sweep: {over: {network.scale: [0.4, 0.5]}, repetitions: 2, descent: [{learning_rates: [0.1], steps: 50}]}
+sweep: {flow: false, descent: [{learning_rates: [0.1], steps: 50}]}
 """
 
 
@@ -53,7 +53,7 @@ def trial_says(monkeypatch):
 
 def run(folder, environment, count):
     (folder / "small.yaml").write_text(SCENARIO)
-    command = [sys.executable, "-m", "flowsim", "small.yaml", "--jobs", "2", "--out", f"results-{count}"]
+    command = [sys.executable, "-m", "flowsim", "small.yaml", "--jobs", "1", "--out", f"results-{count}"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     results = folder / f"results-{count}" / "small"
@@ -63,21 +63,18 @@ def run(folder, environment, count):
 
 
 @pytest.mark.slow
-def test_the_second_run_loads_what_the_first_has_compiled_and_damaged_programs_are_compiled_again(
-    tmp_path, quick_environment
-):
+def test_a_second_run_loads_what_the_first_compiled_and_compiles_again_what_is_damaged(tmp_path, quick_environment):
     own = {"JAX_ENABLE_COMPILATION_CACHE": "true", "XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)}
     environment = quick_environment | own
     first = run(tmp_path, environment, 1)
     (tried,) = tmp_path.rglob("programs/*/tried")
     assert tried.read_text() == "safe\n"
     kept = sorted(set(tried.parent.iterdir()) - {tried})
-    assert len(kept) > 20
-    assert run(tmp_path, environment, 2) == first
-    assert sorted(set(tried.parent.iterdir()) - {tried}) == kept
+    assert len(kept) > 5
     for path in kept[::2]:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
-    assert run(tmp_path, environment, 3) == first
+    assert run(tmp_path, environment, 2) == first
+    assert sorted(set(tried.parent.iterdir()) - {tried}) == kept
 
 
 def test_nothing_is_kept_where_programs_were_not_what_they_had_been(kept_in, trial_says):
@@ -96,10 +93,9 @@ def test_nothing_is_kept_where_loading_a_program_crashes(kept_in, monkeypatch, t
     assert kept_in == []
 
 
-@pytest.mark.parametrize("enabled", ["true", "false"])
 @pytest.mark.slow
-def test_a_trial_that_finds_nothing_kept_fails(enabled, tmp_path, monkeypatch):
-    monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", enabled)
+def test_a_trial_that_finds_nothing_kept_fails(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", "true")
     assert kept_programs._output_of_trial(str(tmp_path), "load") == ""
 
 

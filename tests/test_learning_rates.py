@@ -65,9 +65,8 @@ def test_the_edge_of_a_descent_of_a_sweep_is_that_after_its_last_step():
     np.testing.assert_allclose(planned.time_of(np.array([7.0, 10.0])), [7 * 0.4, 8 * 0.4 + 2 * 0.2], rtol=1e-14)
 
 
-@pytest.mark.parametrize("name", ["both", pytest.param("function", marks=pytest.mark.slow)])
-def test_a_descent_takes_the_rate_of_the_time_at_which_each_step_begins(name):
-    changing, rate = RATES[name]
+def test_a_descent_takes_the_rate_of_the_time_at_which_each_step_begins():
+    changing, rate = RATES["both"]
     run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=changing, steps=60, weights=True, stopping=NEVER)
     weights, times = recursion(rate, 60)
     np.testing.assert_allclose(run.weights, weights, rtol=1e-12, atol=1e-15)
@@ -113,18 +112,6 @@ def test_the_largest_rate_from_a_time_on_is_known():
     assert float(eta) == pytest.approx(0.3 * warm_up(2.0))
 
 
-@pytest.mark.slow
-def test_a_run_with_a_schedule_goes_on_from_its_checkpoint(tmp_path):
-    options = {"learning_rate": BOTH, "steps": 500, "stopping": NEVER}
-    whole = flowsim.descend(jnp.asarray(START), BOWL, **options)
-    kept = flowsim.descend(jnp.asarray(START), BOWL, checkpoint=tmp_path / "run", **options)
-    again = flowsim.descend(jnp.asarray(START), BOWL, checkpoint=tmp_path / "run", **options)
-    np.testing.assert_array_equal(whole.network, kept.network)
-    np.testing.assert_array_equal(whole.times, again.times)
-    with pytest.raises(ValueError, match="another network, problem, options"):
-        flowsim.descend(jnp.asarray(START), BOWL, checkpoint=tmp_path / "run", **options | {"learning_rate": 0.3})
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -145,15 +132,9 @@ def test_what_is_no_learning_rate_is_refused(make, message):
         flowsim.descend(jnp.asarray(START), BOWL, learning_rate=make(), steps=1)
 
 
-@pytest.mark.parametrize(
-    "rate",
-    [
-        lambda t: jnp.where(t < 0.5, 0.1, -0.1),
-        pytest.param(lambda t: 0.1 * jnp.sqrt(0.5 - t), marks=pytest.mark.slow),
-    ],
-    ids=["negative", "not a number"],
-)
-def test_a_function_that_stops_to_be_a_learning_rate_ends_a_run(rate):
+@pytest.mark.parametrize("later", [-0.1, pytest.param(float("nan"), marks=pytest.mark.slow)])
+def test_a_function_that_stops_to_be_a_learning_rate_ends_a_run(later):
+    rate = lambda t: jnp.where(t < 0.5, 0.1, later)  # noqa: E731
     run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=rate, steps=200, stopping=NEVER)
     assert run.outcome is Outcome.SOLVER_FAILED
     assert int(run.steps) < 20
@@ -161,21 +142,18 @@ def test_a_function_that_stops_to_be_a_learning_rate_ends_a_run(rate):
 
 @pytest.mark.slow
 def test_a_rate_within_a_schedule_may_be_a_function():
-    nested, own = WarmUp(lambda t: 0.3 / (1 + t), time=4.0), lambda t: 0.3 / (1 + t) * warm_up(t)
-    run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=nested, steps=40, weights=True, stopping=NEVER)
-    np.testing.assert_allclose(run.weights, recursion(own, 40)[0], rtol=1e-12)
-    starts = jnp.stack([jnp.asarray(START)] * 2)
-    for make in (
-        lambda rate: flowsim.GradientDescent(WarmUp(lambda t: rate / (1 + t), time=4.0)),
-        lambda rate: flowsim.GradientDescent(lambda t: rate / (1 + t)),
-    ):
-        ends = flowsim.batch.descend_batch(starts, BOWL, learning_rates=[0.3, 0.2], steps=40, optimizer=make)
-        for place, rate in enumerate((0.3, 0.2)):
-            run = flowsim.descend(jnp.asarray(START), BOWL, optimizer=make(rate), steps=40, stopping=NEVER)
-            np.testing.assert_allclose(ends.networks[place], run.network, rtol=1e-12)
+    def make(rate):
+        return flowsim.GradientDescent(WarmUp(lambda t: rate / (1 + t), time=4.0))
+
+    rates, starts = [0.3, 0.2], jnp.stack([jnp.asarray(START)] * 2)
+    ends = flowsim.batch.descend_batch(starts, BOWL, learning_rates=rates, steps=40, optimizer=make)
+    run = flowsim.descend(jnp.asarray(START), BOWL, optimizer=make(0.3), steps=40, weights=True, stopping=NEVER)
+    for weights, rate in ((run.weights[-1], 0.3), *zip(ends.networks, rates, strict=True)):
+        expected = recursion(lambda t, rate=rate: rate / (1 + t) * warm_up(t), 40)[0][-1]
+        np.testing.assert_allclose(weights, expected, rtol=1e-12)
     with pytest.raises(ValueError, match=r"optimizer\(0.3\) is a descent with the learning rate 0.6"):
         flowsim.batch.descend_batch(
-            starts, BOWL, learning_rates=[0.3, 0.2], steps=4, optimizer=lambda rate: flowsim.HeavyBall(2 * rate)
+            starts, BOWL, learning_rates=rates, steps=4, optimizer=lambda rate: flowsim.HeavyBall(2 * rate)
         )
 
 
@@ -188,46 +166,23 @@ def valley(weights):
     return x**2 * y / 2 - y
 
 
-def held(rate, start, t1, **options):
-    """Return a run of the central flow from the floor of the valley."""
-    model = flowsim.CentralFlow(rate, **options)
-    ts = np.linspace(0, t1, 41)[1:]
-    probes = [flowsim.probes.Oscillation()]
-    return flowsim.integrate(
-        jnp.array([0.0, start]), flowsim.Risk(valley), model=model, ts=ts, t1=t1, weights=True, probes=probes,
-        stopping=NEVER,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
-def test_the_central_flow_stays_at_an_edge_that_moves():
-    rtol = 1e-5
-    # S = y, so that Σ = 2(1 − (2/η)') holds it at 2/η(t) while the edge rises no faster than descent sharpens.
-    rate = WarmUp(0.5, time=20.0, start=0.4, linear_in="time")
-    run = held(rate, 3.0, 24.0, rtol=rtol)
-    times, eta = np.asarray(run.times), np.asarray(run.diagnostics["scheduled_rate"])
-    y, sizes = np.asarray(run.weights[:, 1]), np.asarray(run.diagnostics["oscillation"])
-    meets = np.searchsorted(3.0 + times - 2 / eta, 0)
-    np.testing.assert_allclose(y[:meets], 3.0 + times[:meets], rtol=3 * rtol)
-    np.testing.assert_allclose(y[meets:], 2 / eta[meets:], rtol=1e-9)
-    falls = np.where(times < 20, -2 / eta**2 * 0.5 * 0.6 / 20, 0.0)
-    np.testing.assert_allclose(sizes[meets:] ** 2, 2 * (1 - falls[meets:]), rtol=1e-6)
-    assert 0 < meets < 30
-
-
-@pytest.mark.slow
-def test_the_central_flow_leaves_an_edge_that_rises_faster_and_comes_back_to_it():
-    rate = CosineDecay(0.5, time=8.0, final=0.25)
-    run = held(rate, 3.9, 16.0, rtol=1e-8)
+def test_the_central_flow_stays_at_an_edge_that_moves_and_leaves_one_that_rises_faster_than_descent_sharpens():
+    model = flowsim.CentralFlow(CosineDecay(0.5, time=8.0, final=0.25), rtol=1e-8)
+    asked = {"t1": 16.0, "ts": np.linspace(0, 16, 41)[1:], "weights": True, "probes": [flowsim.probes.Oscillation()]}
+    run = flowsim.integrate(jnp.array([0.0, 3.9]), flowsim.Risk(valley), model=model, stopping=NEVER, **asked)
     times, y, edge = np.asarray(run.times), np.asarray(run.weights[:, 1]), np.asarray(run.diagnostics["moving_edge"])
-    at_edge = np.isclose(y, edge, rtol=1e-9)
+    sizes, at_edge = np.asarray(run.diagnostics["oscillation"]), np.isclose(y, edge, rtol=1e-9)
     assert at_edge[times < 2.0].sum() > 3
     assert at_edge[-1]
     assert not at_edge.all()
+    # S = y, so that Σ = 2(1 − (2/η)') holds it at 2/η(t) while the edge rises no faster than descent sharpens.
+    rises = np.where(times < 8, edge**2 / 2 * 0.5 * 0.75 * np.pi / 16 * np.sin(np.pi * times / 8), 0)
+    np.testing.assert_allclose(sizes[at_edge] ** 2, 2 * (1 - rises[at_edge]), rtol=1e-6)
     # From where (2/η)' = 1 on it is free, and sharpens at the rate one.
     free = np.flatnonzero(~at_edge & (times > 2.0))
     np.testing.assert_allclose(np.diff(y[free]), np.diff(times[free]), rtol=1e-7)
-    assert (np.asarray(run.diagnostics["oscillation"])[free] == 0).all()
+    assert (sizes[free] == 0).all()
 
 
 def grown(model, at, *, risk=BOWL, start=(1e-4, 1e-7)):
@@ -297,8 +252,6 @@ def test_a_minimum_that_a_warm_up_will_leave_is_no_limit():
     ramp = flowsim.descend(start, FLAT, learning_rate=lambda t: 1.2 * jnp.minimum(1, 0.4 + t / 300), steps=20_000)
     assert ramp.outcome is Outcome.CONVERGED
     assert ramp.final_sharpness < 2 / 1.2
-    falling = CosineDecay(1.2, time=3.0, final=0.1)
-    assert flowsim.descend(start, FLAT, learning_rate=falling, steps=20_000).outcome is Outcome.CONVERGED
 
 
 def test_a_minimum_at_which_descent_begins_is_certified_by_its_curvature():

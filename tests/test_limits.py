@@ -1,9 +1,6 @@
 """Where runs end: what is said of it, beside saddles, plateaus and valleys, and the sharpness of the flow's limit."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 from functools import partial
 
 import equinox as eqx
@@ -18,7 +15,6 @@ import flowsim
 from flowsim import EmpiricalRisk, LinearRegression, Outcome, Risk, Stopping
 from flowsim.curvature import extreme_eigenpairs, local_quadratic_model
 from flowsim.dynamics import outcome_by_curvature, stopping_for
-from flowsim.dynamics.limit import limit_outcome
 from flowsim.dynamics.outcome import UNDECIDED
 from flowsim.losses import CrossEntropy, Logistic
 from flowsim.networks import DeepLinear, Perceptron, cast, split, weight_dtype
@@ -27,8 +23,8 @@ from flowsim.networks import DeepLinear, Perceptron, cast, split, weight_dtype
 class Landscape(eqx.Module):
     """A risk of two weights whose terms are data: one program for all of them.
 
-    `wells` alone have minima at y = ±1 and a saddle between, `fall` and `slope` no minimizer, and `product` is that of
-    two scalar layers.
+    `wells` alone have minima at y = ±1 and a saddle between, `fall`, `slope` and `step` no minimizer, `bell` a plateau
+    around one, `far` one at a large y, and `product` is that of two scalar layers.
     """
 
     bowl: jax.Array
@@ -36,10 +32,14 @@ class Landscape(eqx.Module):
     product: jax.Array
     fall: jax.Array
     slope: jax.Array
+    bell: jax.Array
+    step: jax.Array
+    far: jax.Array
 
     def __call__(self, weights):
         x, y = weights
-        below = self.fall * jnp.logaddexp(0, -x) + self.slope * x
+        below = self.fall * jnp.logaddexp(0, -x) + self.slope * x + self.step * jax.nn.sigmoid(x)
+        below += self.bell * (1 - jnp.exp(-(x**2))) + self.far * (y - 1e7) ** 2 / 2
         return self.bowl * (x - 1) ** 2 / 2 + self.wells * (y**2 - 1) ** 2 / 4 + self.product * (x * y - 1) ** 2 + below
 
 
@@ -64,6 +64,9 @@ FLOWS = {
     "a logistic fall, loosely": ([0, 0.5], FALL, {"stopping": LOOSE}, Outcome.NO_MINIMIZER),
     "a logistic fall held back": ([0, 0.5], {"fall": 2, "slope": 1, "wells": 1}, {}, Outcome.CONVERGED),
     "a risk without a bound": ([0, 0.5], {"slope": 1, "wells": 1}, {}, Outcome.NO_MINIMIZER),
+    "a plateau of a bell": ([5, 0.5], {"bell": 1, "wells": 1}, {}, Outcome.CONVERGED),
+    "a plateau of a step, left after a time of e²⁵": ([25, 0.5], {"step": 1, "wells": 1}, {}, Outcome.NO_MINIMIZER),
+    "growth beside a large weight": ([0, 0], {"fall": 1, "far": 1}, {}, Outcome.NO_MINIMIZER),
     "a short time": ([3, 0.5], BOWL, {"t1": 0.5}, Outcome.TIME_LIMIT),
     "few steps": ([3, 0.5], BOWL, {"max_steps": 7}, Outcome.STEP_LIMIT),
 }
@@ -78,7 +81,7 @@ def test_a_flow_ends_as_its_landscape_has_it(case):
         first = 2 * terms.get("bowl", 0)  # in large units a gradient that fell by twelve digits is small
         assert float(run.gradient_norm[-1]) <= max(1e-8, 1e-12 * first)
         x, y = np.asarray(run.network)
-        ends = {"fall": [x - 0, y - 1], "product": [x * y - 1, x**2 - y**2]}  # x² − y² is conserved
+        ends = {"fall": [x - 0, y - 1], "bell": [x, y - 1], "product": [x * y - 1, x**2 - y**2]}  # x² − y² is conserved
         off = next((ends[name] for name in ends if name in terms), [x - 1, abs(y) - 1])
         assert_allclose(off, 0, atol=2e-6)
 
@@ -165,21 +168,6 @@ def line(labels):
     return EmpiricalRisk(SAMPLES, labels, Logistic())
 
 
-def welsch(prediction, target):
-    return 1 - jnp.exp(-((prediction - target) ** 2) / 2)
-
-
-def bell(w):
-    return 1 - jnp.exp(-(w[0] ** 2)) + (w[1] - 1) ** 2 / 2
-
-
-class OnTheCircle(eqx.Module):
-    weight: jax.Array
-
-    def __call__(self, x):
-        return self.weight @ x / jnp.linalg.norm(self.weight)
-
-
 class Bump(eqx.Module):
     weight: jax.Array
 
@@ -187,22 +175,18 @@ class Bump(eqx.Module):
         return self.weight @ x / (1 + self.weight @ self.weight)
 
 
-def bounded(kind):
+def bump():
     """Every sample is on the right side, and the predictions cannot grow with the weights."""
     samples = np.array([[1.0, 0.2], [0.8, -0.3], [1.2, 0.4]])
-    return kind(jnp.array([0.3, 0.2])), EmpiricalRisk(samples, np.ones(3), Logistic()), {"stopping": LOOSE}
+    return Bump(jnp.array([0.3, 0.2])), EmpiricalRisk(samples, np.ones(3), Logistic()), {"stopping": LOOSE}
 
 
-def degenerate(**known):
+def degenerate():
     """A factorization in four layers, wider than the rank of what is factorized."""
     target = np.random.default_rng(4).standard_normal((10, 3)) @ np.random.default_rng(5).standard_normal((3, 10)) / 3
     start = [0.1 * jax.random.normal(jax.random.fold_in(jax.random.key(0), layer), (10, 10)) for layer in range(4)]
-    problem = Risk(lambda w: jnp.sum((w[0] @ w[1] @ w[2] @ w[3] - target) ** 2), **known)
+    problem = Risk(lambda w: jnp.sum((w[0] @ w[1] @ w[2] @ w[3] - target) ** 2))
     return start, problem, {"max_steps": 20_000}
-
-
-def one_hot(signs):
-    return np.stack([signs < 0, signs > 0], 1).astype(float)
 
 
 def three_modes(least):
@@ -222,45 +206,19 @@ WAVES = np.sin(2 * SAMPLES[:, 0]) * SAMPLES[:, 1]
 SLOW_FLOWS = {
     "signs": (lambda: (drawn(2, 1), line(SIGNS)), Outcome.NO_MINIMIZER),
     "signs, loosely": (lambda: (drawn(2, 1), line(SIGNS), {"stopping": LOOSE}), Outcome.NO_MINIMIZER),
-    "signs that overlap": (lambda: (drawn(2, 1), line(MIXED)), Outcome.CONVERGED),
     "signs that overlap, loosely": (lambda: (drawn(2, 1), line(MIXED), {"stopping": LOOSE}), Outcome.CONVERGED),
-    "signs so far out that the risk is zero in floats": (
-        lambda: (DeepLinear([np.array([[1e6, 3e5]])]), line(SIGNS)), Outcome.NO_MINIMIZER),
     "signs and a perceptron": (lambda: (tanh_network(2, 5, 1), line(SIGNS)), Outcome.NO_MINIMIZER),
     "classes": (lambda: (drawn(2, 2), sampled(SIGNS > 0, CrossEntropy())), Outcome.NO_MINIMIZER),
-    "probabilities": (
-        lambda: (drawn(2, 2), sampled(0.1 + 0.8 * one_hot(SIGNS), CrossEntropy())), Outcome.CONVERGED),
-    "predictions on a circle": (lambda: bounded(OnTheCircle), Outcome.CONVERGED),
-    "predictions on a bump": (lambda: bounded(Bump), Outcome.CONVERGED),
+    "predictions on a bump": (bump, Outcome.CONVERGED),
     "two layers at a saddle": (lambda: (DeepLinear([np.diag([1.0, 1, 0])] * 2), three_modes(0.5)), Outcome.STATIONARY),
     "two layers at a flat saddle": (
         lambda: (DeepLinear([np.diag([1.0, 1, 0])] * 2), three_modes(1e-5)), Outcome.STATIONARY),
     "equal hidden units": (lambda: (Perceptron(EQUAL, activation="tanh"), sampled(WAVES)), Outcome.STATIONARY),
-    "the zero network": (lambda: (drawn(4, 4, 4, 4, 4, scale=0.0), whitened()), Outcome.STATIONARY),
-    "a loss without slope": (
-        lambda: (tanh_network(2, 4, 1), sampled(WAVES, lambda p, t: jnp.round(p - t) ** 2)), Outcome.STATIONARY),
     "no feature occurs": (lambda: (drawn(4, 4, 4), LinearRegression(0 * WHITE, WHITE @ MODES)), Outcome.CONVERGED),
-    "a plateau, briefly": (
-        lambda: (tanh_network(2, 4, 1), sampled(6 + SAMPLES[:, 0], welsch), {"t1": 1e3}), Outcome.TIME_LIMIT),
-    "a plateau of a bell": (lambda: (jnp.array([5.0, 0.0]), Risk(bell), {"max_steps": 20_000}), Outcome.CONVERGED),
-    "a plateau of a step": (  # it is left after a time of e²⁵
-        lambda: (jnp.array([25.0, 0.0]), Risk(lambda w: jax.nn.sigmoid(w[0]) + (w[1] - 1) ** 2 / 2)),
-        Outcome.NO_MINIMIZER),
-    "growth beside a large weight": (
-        lambda: (jnp.zeros(2), Risk(lambda w: jnp.exp(-w[0]) + (w[1] - 1e7) ** 2 / 2)), Outcome.NO_MINIMIZER),
-    "curvatures from one to a millionth": (
-        lambda: (jnp.ones(20), Risk(lambda w: jnp.sum(np.geomspace(1, 1e-6, 20) * w**2) / 2)), Outcome.CONVERGED),
     "a degenerate minimum": (degenerate, Outcome.CONVERGED),
-    "a degenerate minimum of known infimum": (lambda: degenerate(infimum=0.0), Outcome.CONVERGED),
-    "a risk that was asked for": (
-        lambda: (drawn(4, 4, 4), whitened(), {"stopping": Stopping(excess_risk=1e-3)}), Outcome.RISK_REACHED),
     "a gradient that was asked for, on a plateau": (
         lambda: (tanh_network(2, 4, 4, 4, 1, scale=0.01), sampled(WAVES), {"stopping": Stopping(gradient_norm=1e-4)}),
         Outcome.GRADIENT_REACHED),
-    "a margin that was asked for": (
-        lambda: (drawn(2, 1), line(SIGNS), {"stopping": Stopping(margin=4.0)}), Outcome.MARGIN_REACHED),
-    "a direction that was asked for": (
-        lambda: (drawn(2, 1), line(SIGNS), {"stopping": Stopping(direction=0.02)}), Outcome.DIRECTION_REACHED),
 }
 # fmt: on
 
@@ -273,7 +231,7 @@ def test_a_flow_of_a_network_ends_as_it_must(case):
     run = flowsim.integrate(network, problem, ts=[], **{"max_steps": 3000, **(options[0] if options else {})})
     assert run.outcome is outcome
     assert run.converged == (outcome is Outcome.CONVERGED)
-    assert float(run.risk[-1]) < 1e-14 or not ("degenerate" in case or "bell" in case)
+    assert float(run.risk[-1]) < 1e-14 or "degenerate" not in case
 
 
 def ill_conditioned(condition, *, scale_of_data=1.0, scale_of_labels=1.0):
@@ -289,7 +247,7 @@ def off(problem, network):
 
 @pytest.mark.slow
 def test_a_flow_on_ill_conditioned_data_ends_at_its_limit():
-    for condition in (1, 1e12, 1e8):
+    for condition in (1e12, 1e8):
         problem = ill_conditioned(condition)
         flow = flowsim.integrate(drawn(4, 4, 1), problem, ts=[])
         assert flow.outcome is Outcome.CONVERGED
@@ -316,23 +274,17 @@ def test_the_units_of_data_and_labels_do_not_matter():
 
 
 @pytest.mark.slow
-def test_a_bottleneck_converges_to_the_best_that_it_can_do_in_lanes_too(compiled_quickly):
+def test_a_bottleneck_converges_to_the_best_that_it_can_do():
     rng = np.random.default_rng(2)
     X, W = rng.standard_normal((30, 3)), rng.standard_normal((3, 3))
-    problem = LinearRegression(X, X @ W)
-    draw = partial(DeepLinear.gaussian, widths=[3, 1, 3], scale=0.5)
-    keys = jax.random.split(jax.random.key(0), 3)
-    together = compiled_quickly(jax.vmap(lambda key: flowsim.integrate(draw(key=key), problem, ts=[])))(keys)
+    problem, network = LinearRegression(X, X @ W), drawn(3, 1, 3)
     # Eckart and Young: of the regressor in the metric of the data, rank one leaves all singular values but the first.
     least = np.sum(np.linalg.svd(X @ W / 30**0.5, compute_uv=False)[1:] ** 2)
-    for lane, key in enumerate(keys):
-        alone = flowsim.integrate(draw(key=key), problem, ts=[])
-        assert together.code[lane] == alone.code == Outcome.CONVERGED
-        assert_allclose(together.time[lane], alone.time, rtol=1e-3)
-        assert float(alone.risk[-1]) == pytest.approx(least, rel=1e-10)
-        assert alone.steps < 100
-    descent = flowsim.descend(draw(key=keys[0]), problem, learning_rate=0.05, steps=5000)
-    assert descent.outcome is Outcome.CONVERGED
+    flow = flowsim.integrate(network, problem, ts=[])
+    assert flow.outcome is Outcome.CONVERGED
+    assert float(flow.risk[-1]) == pytest.approx(least, rel=1e-10)
+    assert flow.steps < 100
+    assert flowsim.descend(network, problem, learning_rate=0.05, steps=5000).outcome is Outcome.CONVERGED
 
 
 def look(end, problem, *, start):
@@ -369,31 +321,20 @@ def test_an_eigenvalue_of_minus_one_is_certain_whatever_the_largest_is():
 
 
 @pytest.mark.slow
-def test_one_program_says_what_the_questions_asked_one_by_one_do():
-    start, problem = jnp.array([1.0, 1e-10]), wells(1e3)
-    together = jax.jit(lambda end: limit_outcome(stopping_for(None, problem, end.dtype), start, end, problem))
-    for where in ([0.0, 1e-10], [0.0, 0.0], [0.0, 1.0], [0.0, 0.9]):
-        assert look(jnp.array(where), problem, start=start) is Outcome(int(together(jnp.array(where))))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
-def test_a_flow_is_not_converged_at_a_stiff_saddle(dtype):
+def test_a_flow_in_single_precision_is_not_converged_at_a_stiff_saddle():
     for offset in (0.0, 1e7):
-        for stiffness in (1.0, 1e6, 1e9, 1e12):
-            for above in (1e-1, 1e-10):
-                start = (jnp.array([1.0, above]) + offset).astype(dtype)
-                run = flowsim.integrate(start, wells(stiffness, offset), ts=[], max_steps=1500)
-                assert run.outcome is not Outcome.CONVERGED or float(run.risk[-1]) < 1e-5, (offset, stiffness, above)
-                assert run.outcome is Outcome.CONVERGED or stiffness > 1e6 or offset, (stiffness, above)
+        for stiffness, above in ((1e6, 1e-1), (1e6, 1e-10), (1e12, 1e-1), (1e12, 1e-10)):
+            start = (jnp.array([1.0, above]) + offset).astype(jnp.float32)
+            run = flowsim.integrate(start, wells(stiffness, offset), ts=[], max_steps=1500)
+            assert run.outcome is not Outcome.CONVERGED or float(run.risk[-1]) < 1e-5, (offset, stiffness, above)
+            assert run.outcome is Outcome.CONVERGED or stiffness > 1e6 or offset, (stiffness, above)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [flowsim.EdgeFlow, flowsim.CentralFlow])
-def test_models_of_descent_leave_a_stiff_saddle(model):
+def test_a_model_of_descent_leaves_a_stiff_saddle():
     for stiffness, above in ((1e3, 1e-4), (1e7, 1e-10)):
-        start = jnp.array([1.0, above])
-        run = flowsim.integrate(start, wells(stiffness), ts=[], max_steps=1500, model=model(0.5 / stiffness))
+        model = flowsim.CentralFlow(0.5 / stiffness)
+        run = flowsim.integrate(jnp.array([1.0, above]), wells(stiffness), ts=[], max_steps=1500, model=model)
         assert run.outcome is Outcome.CONVERGED
         assert float(run.risk[-1]) < 1e-6
 
@@ -419,29 +360,26 @@ def test_the_exact_excess_risk_decides_at_a_saddle_of_a_deep_linear_network():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("depth", "dtype"), [(2, np.float64), (3, np.float64), (4, np.float32)])
-def test_no_flow_is_converged_at_a_saddle_of_a_deep_linear_network(depth, dtype):
-    least = 1e-5 if dtype == np.float32 else 1e-15
-    drawings = [drawn(*[4] * (depth + 1), scale=scale, dtype=dtype) for scale in (1e-1, 1e-3)]
-    starts = {others: two_modes(depth, others, dtype) for others in (1e-1, 1e-4, 1e-8)}
+def test_no_flow_is_converged_at_a_saddle_of_a_deep_linear_network():
+    least = 1e-5
+    drawings = [drawn(4, 4, 4, 4, 4, scale=scale, dtype=np.float32) for scale in (1e-1, 1e-3)]
+    starts = {others: two_modes(4, others, np.float32) for others in (1e-1, 1e-4, 1e-8)}
     for others, start in (*starts.items(), *enumerate(drawings)):
         run = flowsim.integrate(start, whitened(), ts=[], max_steps=1500)
         assert run.outcome is not Outcome.CONVERGED or float(run.excess_risk[-1]) < least, others
-        if others == 1e-1 or depth == 2:
+        if others == 1e-1:
             assert run.outcome is Outcome.CONVERGED, others
     descent = flowsim.descend(drawings[1], whitened(), learning_rate=0.02, steps=5000)
     assert descent.outcome is not Outcome.CONVERGED or float(descent.excess_risk[-1]) < least
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [2, 4])
-def test_where_the_excess_risk_is_not_known_the_risk_is_looked_for_beside_a_saddle(depth):
+def test_where_the_excess_risk_is_not_known_the_risk_is_looked_for_beside_a_saddle():
     problem = EmpiricalRisk(WHITE, WHITE @ MODES)
     for others in (1e-2, 1e-8):
-        run = flowsim.integrate(two_modes(depth, others), problem, ts=[], max_steps=500)
+        run = flowsim.integrate(two_modes(4, others), problem, ts=[], max_steps=500)
         assert run.outcome is not Outcome.CONVERGED or float(run.risk[-1]) < 1e-14, others
-        assert run.outcome is Outcome.CONVERGED or depth == 4, others
-    assert look(DeepLinear([MODES ** (1 / depth)] * depth), problem, start=run.network) is Outcome.CONVERGED
+    assert look(DeepLinear([MODES**0.25] * 4), problem, start=run.network) is Outcome.CONVERGED
 
 
 @pytest.mark.slow
@@ -454,25 +392,13 @@ def test_a_network_that_fell_onto_zero_is_at_no_minimum():
     assert flowsim.descend(zero, problem, learning_rate=0.02, steps=10).outcome is Outcome.STATIONARY
 
 
-IN_SINGLE_PRECISION = """
-import flowsim, jax.numpy as jnp
-
-def risk(w):  # minima where the product is one, a saddle where it is zero
-    return jnp.sum(w[:3] ** 2) / 2 + (1 - jnp.prod(w[3:])) ** 2 / 200
-
-# Gradients of 1e-26 and 1e-22, which have no square in float32, lead to a minimum in times of 1e17 and 1e12.
-for count, small in ((4, 1e-8), (3, 1e-10)):
-    run = flowsim.integrate(jnp.asarray([1.0] * 3 + [small] * count, jnp.float32), flowsim.Risk(risk), ts=[])
-    print(run.outcome, float(run.risk[-1]) > 0.004)
-"""
-
-
 @pytest.mark.slow
 def test_a_gradient_whose_square_is_no_float_leads_away_from_a_saddle():
-    command = [sys.executable, "-c", IN_SINGLE_PRECISION]
-    environment = os.environ | {"JAX_ENABLE_X64": "0"}
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
-    assert found.stdout.split() == 2 * ["CONVERGED", "False"]
+    """A gradient of 1e-22, which has no square in float32, leads to a minimum in a time of 1e12."""
+    risk = Risk(lambda w: jnp.sum(w[:3] ** 2) / 2 + (1 - jnp.prod(w[3:])) ** 2 / 200)
+    run = flowsim.integrate(np.array([1.0] * 3 + [1e-10] * 3, np.float32), risk, ts=[])
+    assert run.outcome is Outcome.CONVERGED
+    assert float(run.risk[-1]) < 0.004
 
 
 @pytest.mark.parametrize(("slope", "outcome"), [(0.0, Outcome.CONVERGED), (3e-13, Outcome.RUNNING)])
@@ -575,10 +501,6 @@ def certified(network, problem):
     return flow.outcome
 
 
-def squared(prediction, target):
-    return jnp.sum((prediction - target) ** 2)
-
-
 def logistic(prediction, target):
     return jnp.sum(jnp.logaddexp(0, -prediction * jnp.sign(target)))
 
@@ -589,13 +511,10 @@ def log_cosh(prediction, target):
 
 # Widths, samples, activation and loss: what compiles once, as all else that is drawn are numbers.
 STRUCTURES = {
-    "two linear layers": ((3, 4, 1), 20, None, None),
     "three linear layers": ((3, 4, 4, 1), 20, None, None),
     "fewer samples than features": ((3, 4, 1), 2, None, None),
     "bottleneck": ((3, 1, 3), 20, None, None),
-    "two outputs": ((3, 3, 2), 20, None, None),
     "logistic line": ((3, 1), 20, None, logistic),
-    "tanh": ((3, 4, 1), 20, "tanh", squared),
     "logistic tanh": ((3, 4, 1), 20, "tanh", logistic),
     "log cosh gelu": ((3, 4, 1), 20, "gelu", log_cosh),
 }
@@ -624,7 +543,7 @@ def of_structure(name, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_verdicts_on_drawn_problems_are_certified(name):
-    outcomes = [certified(*of_structure(name, seed)) for seed in range(4)]
+    outcomes = [certified(*of_structure(name, seed)) for seed in range(3)]
     assert set(outcomes) <= {Outcome.CONVERGED, Outcome.NO_MINIMIZER, Outcome.STATIONARY, Outcome.STEP_LIMIT}
     if STRUCTURES[name][3] is None:
         assert set(outcomes) == {Outcome.CONVERGED}

@@ -73,7 +73,6 @@ import jax
 jax.config.update("jax_enable_x64", True)
 import numpy as np, flowsim, equinox as eqx
 from jax.sharding import NamedSharding, PartitionSpec as P
-from flowsim.solvers import StabilitySwitching
 
 mesh = jax.make_mesh((2,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
 
@@ -83,28 +82,20 @@ def spread(tree, *spec):
 
 rng = np.random.default_rng(0)
 X, y = rng.standard_normal((64, 6)), rng.standard_normal(64)
-linear = flowsim.DeepLinear.residual(width=6, depth=8, scale=0.5, projection=np.ones(6) / 6**0.5, key=jax.random.key(0))
-columns = eqx.tree_at(lambda n: n.stacks, linear, spread(linear.stacks, None, None, "devices"))
 tanh = flowsim.Perceptron.gaussian(widths=[6, 6, 1], scale=0.5, activation="tanh", key=jax.random.key(0))
 data = flowsim.EmpiricalRisk(X, y)
 rows = eqx.tree_at(lambda p: (p.X, p.y), data, (spread(data.X, "devices"), spread(data.y, "devices")))
-least_squares = flowsim.LinearRegression(X, y)
-everywhere = spread(tanh)
+columns = eqx.tree_at(lambda n: n.stacks, tanh, spread(tanh.stacks, None, None, "devices"))
 
-for network, problem, placed, where, options in [
-    (linear, least_squares, columns, spread(least_squares), {}),
-    (linear, least_squares, columns, spread(least_squares), {"solver": StabilitySwitching()}),
-    (tanh, data, everywhere, rows, {"t1": 5.0}),
-]:
-    one = flowsim.integrate(network, problem, **options)
-    two = flowsim.integrate(placed, where, **options)
-    devices = {len(stack.sharding.device_set) for stack in two.network.stacks}
-    assert devices == {2}, devices
-    assert one.outcome == two.outcome and one.steps == two.steps, (one.steps, two.steps)
-    np.testing.assert_allclose(one.times, two.times, rtol=1e-6)
-    np.testing.assert_allclose(one.risk, two.risk, rtol=1e-8)
-    for ours, theirs in zip(one.network.weights, two.network.weights):
-        np.testing.assert_allclose(ours, theirs, atol=1e-9)
+one = flowsim.integrate(tanh, data, t1=5.0)
+two = flowsim.integrate(columns, rows, t1=5.0)
+devices = {len(stack.sharding.device_set) for stack in two.network.stacks}
+assert devices == {2}, devices
+assert one.outcome == two.outcome and one.steps == two.steps, (one.steps, two.steps)
+np.testing.assert_allclose(one.times, two.times, rtol=1e-6)
+np.testing.assert_allclose(one.risk, two.risk, rtol=1e-8)
+for ours, theirs in zip(one.network.weights, two.network.weights):
+    np.testing.assert_allclose(ours, theirs, atol=1e-9)
 assert columns.stacks[0].sharding.spec == P(None, None, "devices")
 print("same")
 """

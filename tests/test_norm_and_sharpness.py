@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import equinox as eqx
-import matplotlib.figure
 import numpy as np
 import pytest
 from matveev_2025 import Diagonal, Limits, NormAndSharpness, Teacher, claims, limits_of
@@ -55,13 +54,10 @@ def test_of_one_sample_norm_and_sharpness_choose_opposite_features_and_the_test_
     np.testing.assert_allclose(norms, [2 / 2.0, 2 * 3.5 / 5.25, 2 / 0.5], rtol=1e-12)
     np.testing.assert_allclose(sharpnesses, [4 * 2.0, 4 * (8 + 1 + 0.125) / 5.25, 4 * 0.5], rtol=1e-9)
     rng = np.random.default_rng(0)
-    for _ in range(50):
-        beta = rng.standard_normal(3)
-        beta += (y - beta @ x) * x / (x @ x)
-        assert 2 * np.abs(beta).sum() >= norms[0]
-        assert 4 * (x**2) @ np.abs(beta) >= sharpnesses[2]
     teachers = rng.standard_normal((20_000, 3))
     teachers += (y - teachers @ x)[:, None] * x / (x @ x)
+    assert (2 * np.abs(teachers).sum(axis=1)).min() >= norms[0]
+    assert (4 * np.abs(teachers) @ x**2).min() >= sharpnesses[2]
     of_mean, *of_biases = (np.mean(np.sum((teachers - one) ** 2, axis=1)) for one in betas(best, *alone))
     assert of_biases[0] - of_mean == pytest.approx(1 / 4 - 1 / 5.25, abs=0.02)  # ‖β‖² less that of the mean
     assert of_biases[1] - of_mean == pytest.approx(4 - 1 / 5.25, abs=0.05)
@@ -84,6 +80,9 @@ def test_of_one_sample_the_flow_has_the_least_norm_and_descent_above_the_critica
     assert found[0] == pytest.approx(8.0, rel=0.01)
     assert 0.95 < found[1] / (2 / (1.3 * critical)) <= 1
     assert squared_norm(ends[0].network) < 1.01 < squared_norm(ends[1].network)
+    # The flow conserves u² − v², and descent nearly does, so that ‖W‖² = 2‖β‖₁ up to scale² for each entry.
+    for end in ends:
+        assert squared_norm(end.network) == pytest.approx(2 * np.abs(betas(end.network)[0]).sum(), abs=3e-6)
 
 
 def test_draws_differ_and_teachers_of_one_draw_share_their_inputs():
@@ -100,11 +99,7 @@ def limits(nonzero, *, draws=4, largest=1.9):
     beyond = np.maximum(ratio, 1)
     risk = beyond**2 if nonzero < 10 else 1 + (beyond - 1) * (beyond - 1.5)
     lost = np.where(ratio > 1.7, np.nan, 1.0)
-    values = {
-        "norm": beyond + 0.01 * ratio,
-        "sharpness": 0.99 / beyond,
-        "test_risk": risk,
-    }
+    values = {"norm": beyond + 0.01 * ratio, "sharpness": 0.99 / beyond, "test_risk": risk}
     return Limits(nonzero, ratio, **{name: one * lost for name, one in values.items()})
 
 
@@ -130,19 +125,9 @@ def test_the_claims_hold_for_two_biases_that_conflict_and_fail_for_others():
     assert verdicts(sparse, dataclasses.replace(dense, test_risk=sparse.test_risk))[4] is Verdict.FAILS
     falls = dataclasses.replace(dense, test_risk=1 / sparse.test_risk)
     assert verdicts(sparse, falls)[4] is Verdict.FAILS
-
-
-def test_where_the_test_risk_is_least_is_not_chosen_by_the_draws_that_it_is_measured_on():
-    dense = limits(40, draws=8)
+    dense = limits(40, draws=8)  # where the risk is least is not chosen by the draws that it is measured on
     lucky = np.where(np.arange(8)[:, None] % 2 == 0, dense.test_risk, np.maximum(dense.test_risk, 1))
-    assert verdicts(limits(2), dataclasses.replace(dense, test_risk=lucky))[4] is Verdict.FAILS
-
-
-@pytest.mark.slow
-def test_norm_and_regressor_are_in_balance_along_descent_from_a_small_start():
-    # The flow conserves u² − v², and descent nearly does, so that ‖W‖² = 2‖β‖₁ up to scale² for each entry.
-    end = flowsim.descend(Diagonal(3, scale=1e-3), flowsim.EmpiricalRisk(X, Y), learning_rate=0.3, steps=3000).network
-    assert squared_norm(end) == pytest.approx(2 * np.abs(betas(end)[0]).sum(), abs=3e-6)
+    assert verdicts(sparse, dataclasses.replace(dense, test_risk=lucky))[4] is Verdict.FAILS
 
 
 def test_limits_on_one_side_of_the_critical_rate_leave_the_rest_unmeasured():
@@ -166,16 +151,13 @@ def test_a_course_has_a_run_of_every_draw_in_each_bin_and_ends_where_too_few_con
 def test_the_scenario_measures_them(tmp_path):
     settings = [
         "sweep.over={data.nonzero: [1, 40], data.draw: [0, 1, 2, 3, 4, 5]}",
-        "sweep.descent=[{learning_rates: {start: 0.16, stop: 1.6, count: 16, spacing: log}, steps: 6000}]",
+        "sweep.descent=[{learning_rates: {start: 0.16, stop: 1.6, count: 10, spacing: log}, steps: 4000}]",
     ]
-    arguments = [text for setting in settings for text in ("--set", setting)]
-    assert cli.main([str(SHIPPED), *arguments, "--out", str(tmp_path), "--jobs", "1"]) == 0
+    assert cli.main([str(SHIPPED), *(f"--set={one}" for one in settings), "--out", str(tmp_path), "--jobs", "1"]) == 0
     results = flowsim.open_results(tmp_path / "norm_and_sharpness")
-    figure = NormAndSharpness()
-    *found, sparse = figure.claims(results)
+    *found, sparse = NormAndSharpness().claims(results)
     assert [claim.verdict for claim in found] == [Verdict.HOLDS] * 5
     assert sparse.numbers["factor"] > 1.5  # of six draws alone
-    assert isinstance(figure.draw(results), matplotlib.figure.Figure)
     assert (tmp_path / "norm_and_sharpness" / "figures" / "norm_and_sharpness.png").stat().st_size > 5000
     assert [one.nonzero for one in limits_of(results.required("sweep"))] == [1, 40]
 
@@ -201,8 +183,6 @@ def test_from_small_weights_the_flow_has_the_least_norm_of_all_that_fit():
     ("setting", "message"),
     [
         ("sweep=null", "figure: found no sweep of flow and descents"),
-        ("sweep.over={data.nonzero: [2], data.draw: [0]}", "sweep: found no sweep of flow and descents"),
-        ("sweep.descent=[]", "sweep: found no sweep of flow and descents"),
         ("record=[test_risk]", "record: found no record of squared_norm"),
         ("data.nonzero=50", "data.nonzero: found 50; expected at most 40"),
         ("network={kind: mlp, depth: 2, scale: 0.5}", "network.kind: found network of kind mlp"),

@@ -342,13 +342,9 @@ def test_the_preconditioned_sharpness_is_that_of_the_dense_matrix(tanh):
 
 @pytest.mark.slow
 def test_without_a_preconditioner_it_is_the_sharpness(tanh):
-    network, problem = tanh
-    probes = [flowsim.probes.PreconditionedSharpness()]
-    for run in (
-        flowsim.descend(network, problem, optimizer=flowsim.HeavyBall(0.01), steps=5, probes=probes, sharpness=True),
-        flowsim.integrate(network, problem, t1=0.2, probes=probes, sharpness=True),
-    ):
-        np.testing.assert_array_equal(run.diagnostics["preconditioned_sharpness"], run.sharpness)
+    options = {"probes": [flowsim.probes.PreconditionedSharpness()], "sharpness": True}
+    run = flowsim.descend(*tanh, optimizer=flowsim.HeavyBall(0.01), steps=5, **options)
+    np.testing.assert_array_equal(run.diagnostics["preconditioned_sharpness"], run.sharpness)
 
 
 def test_where_the_state_of_a_run_is_not_known_it_is_not_known_either():
@@ -381,12 +377,9 @@ def beside_flow(optimizer):
     ("make", "error", "message"),
     [
         (lambda: flowsim.HeavyBall(0.1, 1.0), ValueError, "momentum must be a number from 0 to below 1, got 1.0"),
-        (lambda: flowsim.Nesterov(0.1, -0.1), ValueError, "momentum must be"),
         (lambda: flowsim.RMSProp(0.1, decay=1.5), ValueError, "decay must be"),
         (lambda: flowsim.RMSProp(0.1, eps=0.0), ValueError, "eps must be a number above zero, got 0.0"),
-        (lambda: flowsim.RMSProp(0.1, momentum=1.0), ValueError, "momentum must be"),
         (lambda: flowsim.Adam(0.1, b1=1.0), ValueError, "b1 must be"),
-        (lambda: flowsim.Adam(0.1, b2=float("nan")), ValueError, "b2 must be"),
         (lambda: flowsim.Adam(0.1, eps_root=-1.0), ValueError, "eps_root must be zero or more"),
         (lambda: end_of(flowsim.Adam(0.0), 5), ValueError, "learning_rate must be"),
         (lambda: end_of(optax.adam, 5), TypeError, "or a transformation of Optax, such as optax.adam.*got function"),

@@ -28,25 +28,19 @@ def counted(network):
     return sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
 
 
-def _as_conv2d(ours, **options):
-    out, channels, size, _ = ours.weight.shape
-    theirs = eqx.nn.Conv2d(channels, out, size, key=key(), **options)
-    return eqx.tree_at(lambda m: (m.weight, m.bias), theirs, (ours.weight, ours.bias[:, None, None]))
-
-
-@pytest.mark.parametrize(("channels", "size", "stride", "padding", "side"), [(3, 3, 2, 0, 8), (2, 2, 3, 2, 6)])
 @pytest.mark.slow
-def test_a_convolution_is_that_of_equinox_with_its_gradient(channels, size, stride, padding, side):
-    ours = flowsim.Convolution.gaussian(channels, 4, size, stride=stride, padding=padding, key=key())
+def test_a_convolution_is_that_of_equinox_with_its_gradient():
+    ours = flowsim.Convolution.gaussian(2, 4, 2, stride=3, padding=2, key=key())
     ours = eqx.tree_at(lambda m: m.bias, ours, jnp.arange(4.0))
-    theirs = _as_conv2d(ours, stride=stride, padding=padding)
-    image = jax.random.normal(jax.random.key(1), (channels, side, side + 1))
+    theirs = eqx.nn.Conv2d(2, 4, 2, stride=3, padding=2, key=key())
+    theirs = eqx.tree_at(lambda m: (m.weight, m.bias), theirs, (ours.weight, ours.bias[:, None, None]))
+    image = jax.random.normal(jax.random.key(1), (2, 6, 7))
     np.testing.assert_allclose(ours(image), theirs(image), rtol=1e-12, atol=1e-13)
 
     def energy(weight, model):
         return jnp.sum(jnp.sin(eqx.tree_at(lambda m: m.weight, model, weight)(image)))
 
-    found, expected = (jax.grad(energy)(ours.weight, model) for model in (ours, theirs))
+    found, expected = (jax.jit(jax.grad(energy))(ours.weight, model) for model in (ours, theirs))
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
 
 
@@ -72,7 +66,6 @@ def convolves(problem, network):
     "options",
     [
         {"padding": "SAME", "use_bias": False},
-        {"padding": "SAME_LOWER"},
         {"stride": 2, "padding": "VALID"},
         {"padding": ((2, 2), (2, 2)), "stride": (3, 3)},
     ],
@@ -86,7 +79,8 @@ def test_a_convolution_of_equinox_is_computed_by_slices_on_a_cpu(options):
     def plain(model):
         return jnp.mean(jnp.sum(jax.vmap(model)(images) ** 2, axis=1))
 
-    found, expected = (eqx.filter_value_and_grad(function)(network) for function in (problem, plain))
+    both = (eqx.filter_value_and_grad(lambda model, of=of: of(model)) for of in (problem, plain))
+    found, expected = (eqx.filter_jit(one)(network) for one in both)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-13)
 

@@ -15,9 +15,9 @@ from made_runs import made_comparison
 from rich.console import Console
 
 import flowsim
-from flowsim import cli, report
+from flowsim import report
 from flowsim.cli.report import conclude
-from flowsim.report.page import Entry, index_page, page
+from flowsim.report.page import page
 from flowsim.report.page.render import Group, group_of_runs, group_of_sweep, plain
 from flowsim.report.panels import Axis, Curve, Key, Panel
 from flowsim.report.panels.panel import data_limits
@@ -176,23 +176,13 @@ def test_names_are_text_and_never_code(results):
     assert "&lt;script&gt;alert(1)" in made
 
 
-@pytest.mark.slow
-def test_a_page_made_again_is_the_same(tmp_path, capsys):
-    made_comparison([0.1, 3.0]).save(tmp_path / "mine")
-    before = (tmp_path / "mine" / "report.html").read_bytes()
-    (tmp_path / "mine" / "report.html").unlink()
-    assert cli.main(["report", str(tmp_path / "mine")]) == 0
-    assert f"wrote {tmp_path}/mine/report.html" in capsys.readouterr().out.replace("\n", "")
-    assert (tmp_path / "mine" / "report.html").read_bytes() == before
-
-
 def documents(folder, names):
     """What the command line holds of results in `folder`, of which the last did not all arrive."""
     return [
         SimpleNamespace(
             results=SimpleNamespace(folder=folder / name, scenario={}, asked_figures=()),
             complete=name != names[-1],
-            warnings=("η = 3: diverged",),
+            warnings=("η < 3: diverged",),
             figures={"distance": None, "sharpness": None},
             panels={},
         )
@@ -207,6 +197,7 @@ def test_several_results_share_an_index_and_the_worst_exit_code(tmp_path):
     index = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert {"a/report.html", "b%20c/report.html", "a/figures/sharpness.png"} <= set(Read(index).links)
     assert "2 scenarios, of which 1 did not end as expected" in index
+    assert "η &lt; 3: diverged" in index
     assert conclude(documents(tmp_path, ["a", "b c"])[:1] * 2, Console()) == 0
 
 
@@ -220,12 +211,6 @@ def test_an_index_of_someone_else_is_left_alone(tmp_path, capsys):
     conclude(documents(tmp_path, "ab"), Console())
     assert (tmp_path / "index.html").read_text() == "mine"
     assert "it is not of flowsim" in capsys.readouterr().out
-
-
-def test_an_index_says_which_results_lack_something():
-    page = index_page([Entry("one", False, ("η < 1: diverged",), None), Entry("two", True, (), "sharpness")])
-    assert "2 scenarios, of which 1 did not end as expected" in page
-    assert "η &lt; 1: diverged" in page
 
 
 def test_a_curve_leaves_out_what_is_not_known_and_keeps_its_ends():
@@ -282,23 +267,6 @@ def test_a_run_of_one_record_is_a_mark(results):
     dataset = results.trajectories.isel(record=slice(0, 1))
     group = group_of_runs(dataset.assign(records=("run", np.ones(3, int)))).content()
     assert all(curve["marks"] == [0] for plot in group["plots"] for curve in plot["curves"])
-
-
-@pytest.mark.slow
-def test_a_page_of_many_runs_and_quantities_stays_light(results):
-    import xarray
-
-    flow, descent = (results.trajectories.isel(run=[place]) for place in (0, 1))
-    many = [descent.assign_coords(learning_rate=("run", [0.1 + 0.001 * number])) for number in range(40)]
-    wide = xarray.concat([flow, *many], "run", data_vars="minimal", coords="minimal", compat="override")
-    record = np.linspace(0, wide.sizes["record"] - 1, 600).astype(int)
-    wide = wide.isel(record=record).assign(records=("run", np.full(41, 600)))
-    label = {"symbol": "p", "units": "1", "logarithmic": 1, "long_name": "p"}
-    wide = wide.assign({f"probe_{number}": wide["risk"].assign_attrs(label) for number in range(20)})
-    made = dataclasses.replace(results, trajectories=wide)
-    text = page_of(made, "wide")
-    assert len(Read(text).tags) > 41 + 20
-    assert len(text.encode()) < 5_000_000
 
 
 def test_a_page_has_the_comment_of_its_scenario_at_the_top_and_the_command_without_quick(results, tmp_path):

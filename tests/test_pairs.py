@@ -119,11 +119,17 @@ def model_follows_descent(descent: dict, model: str, precision: str) -> bool:
     )
 
 
+def samples_are_few(data: dict, model: str) -> bool:
+    """Tell whether there are not all 1 797 digits: models of descent, of third derivatives, take a minute with them."""
+    return model == GRADIENT or data != {"kind": "digits"}
+
+
 CONDITIONS = {
     loss_takes_labels: ("data", "loss"),
     network_takes_samples: ("data", "network", "loss"),
     noise_fits_labels: ("loss", "descent"),
     model_follows_descent: ("descent", "model", "precision"),
+    samples_are_few: ("data", "model"),
 }
 
 

@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
 import yaml
 
 import flowsim
-from flowsim import cli, report
+from flowsim import report
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
 from flowsim.formatting import format_number
@@ -111,93 +110,55 @@ def _all_alike(sweep, **values):
     return sweep.assign({name: xarray.full_like(sweep[name], value) for name, value in values.items()})
 
 
-def _put_into(sweep, dynamics, **values):
-    """Return the sweep with other values for the runs of some dynamics: numbers, or arrays that broadcast."""
-    return sweep.assign(
-        {name: sweep[name].where(sweep["dynamics"] != dynamics, value) for name, value in values.items()}
-    )
-
-
-def _descents(sweep, **values):
-    return _put_into(sweep, GRADIENT_DESCENT, **values)
+def _descents(sweep, dynamics=GRADIENT_DESCENT, **values):
+    """Return the sweep with other values for its descents: numbers, or arrays that broadcast."""
+    others = sweep["dynamics"] != dynamics
+    return sweep.assign({name: sweep[name].where(others, value) for name, value in values.items()})
 
 
 def _flows(sweep, **values):
-    return _put_into(sweep, FLOW.dynamics, **values)
-
-
-def _of_descents(sweep, name):
-    return sweep[name].isel(run=slice(1, None))
-
-
-def _of_flow(sweep, name):
-    return sweep[name].isel(run=0)
-
-
-def _results(sweep, trajectories=None):
-    return Results(Path("results"), trajectories, sweep, None)
-
-
-def _kind(number):
-    return FIGURES[f"flowsim.papers.marion_chizat_2024:Figure{number}"]()
+    return _descents(sweep, FLOW.dynamics, **values)
 
 
 def _drawn(number, sweep, trajectories=None):
-    return _kind(number).draw(_results(sweep, trajectories))
+    kind = FIGURES[f"flowsim.papers.marion_chizat_2024:Figure{number}"]
+    return kind().draw(Results(Path("results"), trajectories, sweep, None))
 
 
 def _claims(number, sweep, trajectories=None):
-    return _kind(number).claims(_results(sweep, trajectories))
+    kind = FIGURES[f"flowsim.papers.marion_chizat_2024:Figure{number}"]
+    return kind().claims(Results(Path("results"), trajectories, sweep, None))
 
 
 @pytest.mark.slow
-def test_panels_a_and_b_show_the_start_the_flow_and_every_descent(sweep):
+def test_panels_a_and_b_show_start_flow_and_descents_by_medians_over_runs_that_did_not_diverge(sweep):
     distance, sharpness = _drawn(1, sweep).axes
     assert _labels(distance) == ["initialization", "GF", r"$\eta = 0.02$", r"$\eta = 0.06$"]
     assert _labels(sharpness) == _labels(distance)
     assert distance.get_yscale() == sharpness.get_yscale() == "log"
-
-
-@pytest.mark.slow
-def test_curves_are_medians_over_the_runs_that_did_not_diverge(sweep):
-    sharpness = _drawn(1, sweep).axes[1]
     drawn = {line.get_label(): line.get_ydata() for line in sharpness.lines}
-    ended = _of_descents(sweep, "outcome") != Outcome.DIVERGED
-    kept = _of_descents(sweep, "final_sharpness").where(ended).values
+    ended = sweep["outcome"][..., 1:] != Outcome.DIVERGED
+    kept = sweep["final_sharpness"][..., 1:].where(ended).values
     for column, rate in enumerate(RATES):
         rows = [row[np.isfinite(row)] for row in kept[:, :, column]]
         expected = [np.median(row) if len(row) else np.nan for row in rows]
         np.testing.assert_allclose(drawn[rf"$\eta = {rate}$"], expected)
-    np.testing.assert_allclose(drawn["GF"], _of_flow(sweep, "final_sharpness").median("repetition"))
-
-
-@pytest.mark.slow
-def test_the_sharpness_is_drawn_beside_two_over_eta_and_the_bounds(sweep):
-    levels = _levels(_drawn(1, sweep).axes[1])
+    np.testing.assert_allclose(drawn["GF"], sweep["final_sharpness"][..., 0].median("repetition"))
     top = 8 * DEPTH * LARGEST_EIGENVALUE
-    assert {2 / rate for rate in RATES} | {LOWER, top} == set(levels)
+    assert {2 / rate for rate in RATES} | {LOWER, top} == set(_levels(sharpness))
     residual = sweep.assign_attrs(scenario=json.dumps(_scenario("residual")))
     assert top not in _levels(_drawn(4, residual).axes[1])
+    large = _drawn(1, sweep.assign_coords(_runs([0.02, 0.1]))).axes[1]
+    assert _labels(large) == ["initialization", "GF", r"$\eta = 0.02$"]
 
 
 @pytest.mark.slow
-def test_panel_b_leaves_out_large_learning_rates(sweep):
-    sharpness = _drawn(1, sweep.assign_coords(_runs([0.02, 0.1]))).axes[1]
-    assert _labels(sharpness) == ["initialization", "GF", r"$\eta = 0.02$"]
-
-
-@pytest.mark.slow
-def test_one_learning_rate_looks_the_same_in_all_panels(sweep, courses):
+def test_courses_show_steps_of_descent_and_the_flow_at_equal_times_in_the_colours_of_all_panels(sweep, courses):
     panels = _drawn(1, sweep, courses).axes
+    assert [axes.get_title(loc="left") for axes in panels] == ["(a)", "(b)", "(c1)", "(c2)", "(d1)", "(d2)"]
     looks = [line for axes in panels for line in axes.lines if line.get_label() == r"$\eta = 0.06$"]
     assert len(looks) == 4
     assert len({(line.get_color(), line.get_marker()) for line in looks}) == 1
-
-
-@pytest.mark.slow
-def test_courses_show_steps_of_descent_and_the_flow_at_equal_times(sweep, courses):
-    panels = _drawn(1, sweep, courses).axes
-    assert [axes.get_title(loc="left") for axes in panels] == ["(a)", "(b)", "(c1)", "(c2)", "(d1)", "(d2)"]
     flow, descent = (line for line in panels[3].lines if line.get_label() in ("GF", r"$\eta = 0.02$"))
     steps = np.asarray(descent.get_xdata())
     np.testing.assert_allclose(steps, steps.round(), atol=1e-9)
@@ -206,15 +167,9 @@ def test_courses_show_steps_of_descent_and_the_flow_at_equal_times(sweep, course
     expected = np.interp(100.0 * RATES[0], *(courses[name][0].dropna("record") for name in ("time", "sharpness")))
     assert inner == pytest.approx(expected)
     assert 2 / RATES[0] in _levels(panels[3])
-
-
-@pytest.mark.slow
-def test_the_probability_of_divergence_is_the_share_of_the_runs(sweep):
-    (axes,) = _drawn(3, sweep).axes
-    assert _labels(axes) == [r"$\eta = 0.02$", r"$\eta = 0.06$"]
-    expected = (_of_descents(sweep, "outcome") == Outcome.DIVERGED).mean("repetition")
-    for line, column in zip(axes.lines, expected.T, strict=True):
-        np.testing.assert_allclose(line.get_ydata(), column)
+    text = [claim.text for claim in _claims(1, sweep, courses)]
+    assert "η = 0.02 never meets 2/η" in text
+    assert "with η = 0.06 the sharpness rises to 2/η and stays there" in text
 
 
 @pytest.mark.slow
@@ -227,26 +182,12 @@ def test_figure_2_has_a_curve_and_a_critical_line_for_each_depth(by_depth):
 
 
 @pytest.mark.slow
-def test_figure_7_has_the_median_of_the_flow_which_a_few_very_sharp_limits_do_not_make(sweep):
-    rare = sweep.copy(deep=True)
-    rare["final_sharpness"][:, 0, 0] = 1e6
-    (axes,) = _drawn(7, rare).axes
-    curves = {line.get_label(): line.get_ydata() for line in axes.lines}
-    np.testing.assert_allclose(curves["GF"], _of_flow(rare, "final_sharpness").median("repetition"))
-
-
-@pytest.mark.parametrize(("number", "name"), [(1, r"$2/\eta$"), (2, "$1/(La)$")])
-@pytest.mark.slow
-def test_legends_name_the_dashed_lines_in_their_own_colours(sweep, by_depth, number, name):
-    from matplotlib.lines import Line2D
-
-    figure = _drawn(number, by_depth if number == 2 else sweep)
-    (legend,) = figure.legends
-    drawn = {line.get_color() for axes in figure.axes for line in axes.lines if line.get_gid() == "threshold"}
-    assert name in [text.get_text() for text in legend.get_texts()]
-    dashed = [line for line in legend.findobj(Line2D) if line.get_linestyle() == "--"]
-    assert len(drawn) > 1
-    assert drawn <= {line.get_color() for line in dashed}
+def test_figure_3_shows_the_share_of_the_runs_that_diverge(sweep):
+    (axes,) = _drawn(3, sweep).axes
+    assert _labels(axes) == [r"$\eta = 0.02$", r"$\eta = 0.06$"]
+    expected = (sweep["outcome"][..., 1:] == Outcome.DIVERGED).mean("repetition")
+    for line, column in zip(axes.lines, expected.T, strict=True):
+        np.testing.assert_allclose(line.get_ydata(), column)
 
 
 @pytest.mark.slow
@@ -256,6 +197,27 @@ def test_figure_6_regresses_the_gap_on_the_sharpness(with_test_set):
     assert (len(flow.get_offsets()), flow.get_label()) == (len(SCALES) * REPETITIONS, "limit of GF")
     assert descent.get_label() == r"GD, $\eta = 0.02$"
     assert "slope 0.5" in scatter.get_title()
+
+
+@pytest.mark.slow
+def test_figure_7_has_the_median_of_the_flow_which_a_few_very_sharp_limits_do_not_make(sweep):
+    rare = sweep.copy(deep=True)
+    rare["final_sharpness"][:, 0, 0] = 1e6
+    (axes,) = _drawn(7, rare).axes
+    curves = {line.get_label(): line.get_ydata() for line in axes.lines}
+    np.testing.assert_allclose(curves["GF"], rare["final_sharpness"][..., 0].median("repetition"))
+
+
+@pytest.mark.slow
+def test_legends_name_the_dashed_lines_in_their_own_colours(sweep, by_depth):
+    from matplotlib.lines import Line2D
+
+    for figure, name in ((_drawn(1, sweep), r"$2/\eta$"), (_drawn(2, by_depth), "$1/(La)$")):
+        (legend,) = figure.legends
+        drawn = {line.get_color() for axes in figure.axes for line in axes.lines if line.get_gid() == "threshold"}
+        assert name in [text.get_text() for text in legend.get_texts()]
+        assert len(drawn) > 1
+        assert drawn <= {line.get_color() for line in legend.findobj(Line2D) if line.get_linestyle() == "--"}
 
 
 def test_the_regression_is_that_of_scipy():
@@ -277,11 +239,6 @@ def test_gaps_leave_out_runs_that_diverged(with_test_set):
     lost = _descents(with_test_set, outcome=int(Outcome.DIVERGED))
     assert len(gaps(lost, runs.descents(lost)[0])[0]) == 0
     assert regress(gaps(lost, runs.descents(lost)[0])) is None
-
-
-def test_a_figure_without_its_sweep_says_what_is_missing():
-    with pytest.raises(StoreError, match=r"sweep\.nc: is missing"):
-        _claims(1, None)
 
 
 @pytest.mark.slow
@@ -321,6 +278,11 @@ def test_a_caption_within_the_figure_tells_what_the_curves_are(sweep):
         assert within.x1 <= figure.bbox.width
 
 
+def test_a_figure_without_its_sweep_says_what_is_missing():
+    with pytest.raises(StoreError, match=r"sweep\.nc: is missing"):
+        _claims(1, None)
+
+
 def test_curves_of_sweeps_are_medians_of_finite_values_with_their_quartiles():
     found = quartiles(np.array([[4.0, 1.0, np.nan, 2.0, 3.0, np.inf, 5.0], [1.0, *[np.nan] * 6], [np.nan] * 7]))
     np.testing.assert_array_equal(found.estimate, [3, 1, np.nan])
@@ -356,19 +318,16 @@ def test_success_below_and_above_the_critical_rate_is_measured(sweep):
         assert _claim(found, "learning fails at every scale").holds is above
 
 
-@pytest.mark.parametrize(("share", "holds"), [(0.99, True), (0.5, False)])
-def test_the_plateau_is_measured_where_the_flow_ends_beyond_it(sweep, share, holds):
+@pytest.mark.parametrize("holds", [True, False])
+def test_plateau_and_independence_of_the_learning_rate_are_measured(sweep, holds):
     made = _flows(_descents(sweep, final_squared_distance=0.0, outcome=1), final_sharpness=1000.0)
-    made = _descents(made, final_sharpness=share * 2 / made["learning_rate"])
-    plateaus = [claim for claim in _claims(1, made) if "plateaus at 2/η" in claim.text]
+    share = 0.99 if holds else 0.5
+    beyond = _descents(made, final_sharpness=share * 2 / made["learning_rate"])
+    plateaus = [claim for claim in _claims(1, beyond) if "plateaus at 2/η" in claim.text]
     assert [claim.holds for claim in plateaus] == [holds, holds]
     assert plateaus[0].numbers["median"] == pytest.approx(share)
     assert plateaus[0].numbers["scales"] == len(SCALES)
-
-
-@pytest.mark.parametrize(("other", "holds"), [(20.5, True), (30.0, False)])
-def test_independence_of_the_learning_rate_is_measured_at_the_smallest_scale(sweep, other, holds):
-    made = _descents(sweep, final_squared_distance=0.0, outcome=1)
+    other = 20.5 if holds else 30.0
     made = _descents(made, final_sharpness=xarray.DataArray([np.nan, 20.0, other], dims=RUN))
     made = _flows(made, final_sharpness=20.0, outcome=1)
     found = _claim(_claims(1, made), "does not depend on the learning rate")
@@ -391,13 +350,6 @@ def test_descent_that_follows_the_flow_confirms_what_small_scales_show(sweep):
     assert beyond.numbers == {"η = 0.02": pytest.approx(0.6), "η = 0.06": pytest.approx(1.8)}
     outside = _claims(1, _descents(sweep, final_sharpness=LOWER / 1.02))
     assert _claim(outside, "at the smallest scale it lies between the dotted lines").holds is False
-
-
-@pytest.mark.slow
-def test_courses_are_claims_too(sweep, courses):
-    text = [claim.text for claim in _claims(1, sweep, courses)]
-    assert "η = 0.02 never meets 2/η" in text
-    assert "with η = 0.06 the sharpness rises to 2/η and stays there" in text
 
 
 @pytest.mark.parametrize(("jump", "holds"), [(0.0346, True), (0.1, False)])
@@ -423,9 +375,14 @@ def test_figure_6_claims_a_positive_slope(with_test_set, sign, holds):
     assert found.numbers["slope"] == pytest.approx(0.5 * sign)
 
 
-def test_a_network_without_a_regressor_is_judged_by_its_sharpness_alone(sweep):
+@pytest.fixture(scope="module")
+def without_regressor(sweep):
     unknown = {name: np.nan for name in sweep.data_vars if name.endswith(("squared_distance", "excess_risk"))}
-    made = _all_alike(sweep, **unknown)
+    return _all_alike(sweep, **unknown)
+
+
+def test_a_network_without_a_regressor_is_judged_by_its_sharpness_alone(without_regressor):
+    made = without_regressor
     assert runs.progress_measure(made) == "risk"
     found = _claims(7, made)
     assert _claim(found, "the gradient flow reaches a limit").holds is True
@@ -437,29 +394,9 @@ def test_a_network_without_a_regressor_is_judged_by_its_sharpness_alone(sweep):
 
 
 @pytest.mark.slow
-def test_figures_of_a_network_without_a_regressor_show_its_risk(sweep):
-    unknown = {name: np.nan for name in sweep.data_vars if name.endswith(("squared_distance", "excess_risk"))}
-    made = _all_alike(sweep, **unknown)
-    assert _labels(_drawn(7, made).axes[0])[1] == "GF"
-    assert "risk" in report.sweep_figures(made)
-
-
-def test_claims_are_printed_and_summarized():
-    found = (
-        report.Claim("one", "more", "less", False, {"x": np.nan}),
-        report.Claim("two", "b" * 40, "c" * 40, True),
-        report.Claim("three", "b", "no runs", None),
-    )
-    printed = _text(report.claims_table(found, "figure 1"))
-    assert "1 holds, 1 fails, 1 not measured" in printed
-    summary = json.loads(json.dumps(report.claims_summary(found), allow_nan=False))
-    assert summary[0] == {
-        "claim": "one",
-        "expected": "more",
-        "measured": "less",
-        "holds": False,
-        "numbers": {"x": None},
-    }
+def test_figures_of_a_network_without_a_regressor_show_its_risk(without_regressor):
+    assert _labels(_drawn(7, without_regressor).axes[0])[1] == "GF"
+    assert "risk" in report.sweep_figures(without_regressor)
 
 
 SHOWN, REFUTED, ABSENT = (
@@ -478,7 +415,13 @@ def test_a_first_look_decides_only_what_it_saw():
     assert unknown.at_first_look() == unknown
 
 
-def test_undecided_claims_are_printed_and_summarized_with_the_reason():
+def test_claims_are_printed_and_summarized_and_undecided_ones_with_the_reason():
+    unknown = report.Claim("four do", "b" * 40, "no runs", None, {"x": np.nan})
+    printed = _text(report.claims_table((SHOWN, REFUTED, unknown), "figure 1"))
+    assert "1 holds, 1 fails, 1 not measured" in printed
+    summary = json.loads(json.dumps(report.claims_summary([REFUTED, unknown]), allow_nan=False))
+    assert summary[0] == {"claim": "most do", "expected": "2", "measured": "1", "holds": False, "numbers": {}}
+    assert (summary[1]["holds"], summary[1]["numbers"]) == (None, {"x": None})
     found = [claim.at_first_look() for claim in (SHOWN, REFUTED, ABSENT)]
     printed = " ".join(_text(report.claims_table(found, "figure 1")).split())
     assert "1 holds, 2 not decided" in printed
@@ -491,7 +434,7 @@ def test_undecided_claims_are_printed_and_summarized_with_the_reason():
 
 @pytest.mark.parametrize(
     ("mark", "counts"),
-    [({"first_look": True}, "1 holds, 2 not decided"), ({"first_look": None}, "1 holds, 2 fails"), ({}, "2 fails")],
+    [({"first_look": True}, "1 holds, 2 not decided"), ({}, "1 holds, 2 fails")],
 )
 @pytest.mark.slow
 def test_what_is_stored_says_whether_it_was_a_first_look(sweep, tmp_path, mark, counts):
@@ -503,18 +446,6 @@ def test_what_is_stored_says_whether_it_was_a_first_look(sweep, tmp_path, mark, 
     assert counts in " ".join(_text(table) for table in found.tables)
     refuted = None if mark.get("first_look") else False
     assert [claim["holds"] for claim in found.summary["claims"]] == [refuted, refuted, True]
-
-
-@pytest.mark.slow
-def test_a_quick_look_at_a_figure_of_the_paper_refutes_nothing(tmp_path, capsys):
-    figure3 = Path(__file__).parents[1] / "scenarios" / "paper" / "figure3.yaml"
-    assert cli.main([str(figure3), "--out", str(tmp_path), "--quick", "--jobs", "1"]) == 0
-    printed = capsys.readouterr().out
-    assert "not decided: a tenth of the steps" in printed
-    assert "fails" not in printed
-    assert cli.main(["report", str(tmp_path / "figure3-quick")]) == 0
-    again = capsys.readouterr().out
-    assert again.split("wrote")[0] == printed.split("wrote")[0]
 
 
 @pytest.fixture(scope="module")
@@ -554,17 +485,9 @@ def test_rows_of_a_sweep_are_medians_and_shares(sweep):
     assert row["over_threshold"] == pytest.approx(row["sharpness"] * RATES[0] / 2)
     assert row["converged"] == float((part["outcome"] == Outcome.CONVERGED).mean())
     codes = sweep["outcome"].copy()
-    codes[0, :, 1] = Outcome.FIXED_POINT
-    codes[0, 0, 1] = Outcome.CONVERGED
+    codes[0, :, 1] = [Outcome.CONVERGED, Outcome.FIXED_POINT, runs.NOT_ASKED]
     row = report.sweep_summary(sweep.assign(outcome=codes))["rows"][1]
-    assert (row["converged"], row["settled"]) == (pytest.approx(1 / REPETITIONS), 1.0)
-
-
-def test_runs_that_nobody_asked_for_do_not_count(sweep):
-    codes = sweep["outcome"].copy()
-    codes[:, 1:, 1] = runs.NOT_ASKED
-    row = report.sweep_summary(sweep.assign(outcome=codes))["rows"][1]
-    assert row["runs"] == 1
+    assert (row["runs"], row["converged"], row["settled"]) == (2, 0.5, 1.0)
 
 
 @pytest.mark.slow
@@ -572,7 +495,7 @@ def test_dimensions_that_are_no_numbers_are_spaced_evenly(sweep):
     named = sweep.rename(scale="kind").assign_coords(kind=["a", "b", "c"])
     (axes,) = report.sweep_figures(named)["sharpness"].axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b", "c"]
-    assert jnp.ndim(axes.get_xticks()) == 1
+    assert len(np.unique(np.diff(axes.get_xticks()))) == 1
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def test_the_eigenvalues_are_the_largest_of_the_dense_hessian():
     problem = flowsim.EmpiricalRisk(rng.standard_normal((8, 3)), rng.standard_normal(8))
     network = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=1.0, biases=True, key=jax.random.key(0))
     weights, rest = split(network)
-    hessian = dense_hessian(lambda moved: problem(eqx.combine(moved, rest)), weights)
+    hessian = jax.jit(lambda at: dense_hessian(lambda moved: problem(eqx.combine(moved, rest)), at))(weights)
     (found,) = measured([TopEigenvalues(count=4)], network, problem)
     np.testing.assert_allclose(found, np.linalg.eigvalsh(hessian)[:-5:-1], rtol=1e-9)
 
@@ -128,7 +128,6 @@ def test_probes_with_options_and_held_out_samples_are_recorded_stored_and_drawn(
     [
         ("data.test_samples=0", "record[0]: found test_risk beside data of kind digits"),
         ("record=[{kind: top_eigenvalues, cuont: 2}]", "write count"),
-        ("record=[{kind: top_eigenvalues, count: x}]", "record[0].count: found the text 'x'"),
         ("record=[test_risk, test_risk]", "record: found two probes called test_risk"),
         ("data.labels=index", "the network predicts shape (3,)"),
     ],

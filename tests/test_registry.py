@@ -38,15 +38,12 @@ def outside(tmp_path, monkeypatch):
     return write
 
 
-def test_a_registered_kind_is_found_by_its_name_and_named_by_it(shapes):
-    assert list(shapes) == ["circle"]
-    assert shapes.name_of(shapes["circle"]) == "circle"
-
-
-def test_a_kind_of_a_module_from_outside_is_found_by_its_place_and_named_by_it(shapes, outside):
+def test_a_kind_is_found_by_its_name_or_its_place_and_named_by_it(shapes, outside):
     outside("shapes_of_mine", "from test_registry import Shape\nclass Square(Shape): pass\n")
+    assert list(shapes) == ["circle"]
     assert shapes["shapes_of_mine:Square"].__name__ == "Square"
-    assert shapes.name_of(shapes["shapes_of_mine:Square"]) == "shapes_of_mine:Square"
+    for name in ("circle", "shapes_of_mine:Square"):
+        assert shapes.name_of(shapes[name]) == name
 
 
 @pytest.mark.parametrize(

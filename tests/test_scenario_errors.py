@@ -33,7 +33,6 @@ BAD = {
     "a list": ("- 1\n", "1: found a file that holds no keys"),
     "two documents": (GOOD + "---\n" + GOOD, "9: found a second document; expected one scenario in a file"),
     "a tab": ("data:\n\tkind: file", "2: found no valid YAML (found character '\\t'"),
-    "an open bracket": (GOOD + "x: [1, 2\ny: 3\n", "10: found no valid YAML (expected ',' or ']'"),
     "a control character": (GOOD + "x: \x01", "9: found the character U+0001; expected text"),
     "an impossible escape": (GOOD + 'x: "\\UFFFFFFFF"', "9: found no valid YAML (an escape that is no char"),
     "half a character": (good("seed", '"\\ud800"'), "1: found half a character (a lone surrogate)"),
@@ -42,19 +41,15 @@ BAD = {
     "deep brackets": ("[" * 100, "1: found deeper nesting; expected at most 10 levels"),
     "a key twice": (GOOD + "seed: 3\n", "9: seed: found the key a second time, after line 1; expected every"),
     "a number as key": (GOOD + "3: 1", "9: found the key 3; expected a word as key"),
-    "a list as key": (GOOD + "? [a]\n: 1", "9: found a key made of brackets"),
     "not UTF-8": (GOOD.encode() + b"\xff", "9: found the byte 0xff, which is not UTF-8"),
     "endless digits": (good("3", "9" * 5000), "1: seed: found a number of 5000 digits"),
     "too large": (b"#" * (2**20 + 1), "scenario.yaml: found a file of more than 1048576 bytes"),
     # Keys.
     "misspelled": (good("depth", "detph"), "5: network.detph: found an unknown key; expected one of kind, d"),
-    "misspelled section": (good("network", "Networks"), "3: Networks: found an unknown key; expected one of"),
     "a control code": (GOOD + '"\\e[31m": 1', "9: '\\x1b[31m': found an unknown key"),
     "of another section": (GOOD + "learning_rates: [1]", "write it as descent.learning_rates"),
     "of another kind": (good("0.5", "0.5\n  width: 3"), "7: network.width: found an unknown key"),
-    "of the top": (good("rtol", "seed: 1, rtol"), "write it as seed"),
     "no network": (TABLE[: TABLE.index("network")], "1: network: found nothing; expected a value, for which"),
-    "no depth": (good("  depth: 10\n", ""), "3: network.depth: found nothing; expected a value, for which"),
     "no kind": (good("kind: residual", ""), "3: network.kind: found nothing; expected one of residual, mlp"),
     "misspelled kind": (good("residual", "resdual"), "4: network.kind: found the text 'resdual'; expected o"),
     "an empty section": (good(" {rtol: 1e-5, t1: inf}", ""), "7: flow: found null; expected a section of ke"),
@@ -62,9 +57,7 @@ BAD = {
     # Numbers.
     "quoted": (good("0.5", "'0.5'"), "found the text '0.5'; expected a number; write scale: 0.5, without qu"),
     "underscore": (good("50,", "1_000,"), "2: data.samples: found the text '1_000'; expected a whole number"),
-    "broken": (good("10", "3.5"), "5: network.depth: found 3.5; expected a whole number; write depth: 10"),
     "true as depth": (good("10", "true"), "5: network.depth: found true; expected a whole number"),
-    "true as scale": (good("0.5", "true"), "6: network.scale: found true; expected a number"),
     "negative seed": (good("3", "-3"), "1: seed: found -3; expected at least 0; write seed: 0"),
     "huge seed": (good("3", "4294967296"), "1: seed: found 4294967296; expected at most 4294967295"),
     "no samples": (good("50", "0"), "2: data.samples: found 0; expected at least 1; write samples: 50"),
@@ -84,7 +77,6 @@ BAD = {
     "unfit solver": (good("rtol", "solver: Euler, rtol"), "7: flow.solver: found 'Euler'; expected one of auto, "),
     "lower-case solver": (good("rtol", "solver: kvaerno5, rtol"), "write solver: Kvaerno5"),
     "yes": (table("[a, b]", "[a], standardize: yes"), "1: data.standardize: found the text 'yes'; expected"),
-    "a number": (table("target: y", "target: [y, 5]"), '[1]: found 5; expected text; write "5", in quotes'),
     "an empty name": (table("y", "''"), "1: data.target[0]: found the text ''; expected text that is not em"),
     "no features": (table("[a, b]", "[]"), "1: data.features: found a list; expected at least 1 entry"),
     "no such file": (table("table", "none"), "1: data.path: found 'none.csv', which is no file in /"),
@@ -175,7 +167,7 @@ def test_whatever_the_text_it_is_read_or_refused(write):
     tokens += ["\n", "\n  ", "\t", "\x00", "\u2028", "\x85"]
     places = st.integers(0, len(GOOD))
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(
         words=st.lists(st.sampled_from(tokens), max_size=25), glue=st.sampled_from(["", " "]), start=places, cut=places
     )

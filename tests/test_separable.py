@@ -84,65 +84,32 @@ def test_weights_far_out_from_which_all_samples_come_to_the_right_side_are_not_a
 
 
 @pytest.mark.slow
-def test_probabilities_have_a_minimizer_above_their_entropy():
-    smoothed = np.where(SIGNS[:, None] > 0, [0.1, 0.9], [0.9, 0.1])
-    problem = EmpiricalRisk(X, smoothed, CrossEntropy())
-    flow = flowsim.integrate(DeepLinear([np.eye(2)]), problem, ts=[])
-    assert flow.outcome is Outcome.CONVERGED
-    assert float(flow.risk[-1]) >= float(problem.lower_bound)
-
-
-@pytest.fixture(scope="module")
-def long_flow():
-    """A logistic flow over ten decades of time, and the separator to which it tends."""
+def test_along_a_logistic_flow_the_risk_falls_like_one_over_time_and_the_angle_to_the_separator_like_one_over_its_log():
     problem = of_signs()
     separator = max_margin(problem)
-    angle = Angle(separator.direction, of=DeepLinear.regressor)
-    probes = [angle, Alignment(), Margin(), NormalizedMargin(), Accuracy()]
-    times = 10.0 ** np.arange(2, 13)
-    return separator, flowsim.integrate(
-        line(), problem, ts=times, t1=1e12, stopping=Stopping(gradient_norm=None), probes=probes
-    )
-
-
-@pytest.mark.slow
-def test_the_angle_to_the_separator_falls_like_one_over_log_t(long_flow):
-    _, flow = long_flow
-    late = slice(5, None)  # from t = 1e7 on
-    products = np.asarray(flow.diagnostics["angle"] * jnp.log(flow.times))[late]
+    to_separator = Angle(separator.direction, of=DeepLinear.regressor)
+    probes = [to_separator, Alignment(), Margin(), NormalizedMargin(), Accuracy()]
+    options = {"ts": 10.0 ** np.arange(2, 13), "t1": 1e12, "stopping": Stopping(gradient_norm=None)}
+    flow = flowsim.integrate(line(), problem, probes=probes, **options)
+    angle, normalized = flow.diagnostics["angle"], flow.diagnostics["normalized_margin"]
     # Soudry et al. (2018): w = ŵ log t + ρ(t), where ρ has a limit; what is left falls like 1/log t.
-    slope = np.polyfit(1 / np.log(flow.times[late]), products, 1)
-    assert slope[1] > 0
+    products = np.asarray(angle * jnp.log(flow.times))[5:]  # from t = 1e7 on
+    assert np.polyfit(1 / np.log(flow.times[5:]), products, 1)[1] > 0
     assert np.ptp(products) < 0.15 * products.mean()
     assert (np.diff(products) < 0).all()
-
-
-@pytest.mark.slow
-def test_the_risk_along_the_flow_falls_like_one_over_time_and_the_margin_squared(long_flow):
-    separator, flow = long_flow
-    products = np.asarray(separator.margin**2 * flow.risk * flow.times)
     # d(1/R)/dt = ‖∇R‖²/R² is γ² in the direction of the separator, and more in any other, of which 1/t is left.
+    products = np.asarray(separator.margin**2 * flow.risk * flow.times)
     assert (np.diff(products) > 0).all()
     assert 0.99 < products[-1] < 1
-
-
-@pytest.mark.slow
-def test_margins_along_the_flow_are_those_of_their_definition(long_flow):
-    separator, flow = long_flow
     w = np.asarray(flow.network.regressor())
     least = (SIGNS * (X @ w)).min()
     assert_allclose(flow.diagnostics["margin"][-1], least, rtol=1e-12)
-    assert_allclose(flow.diagnostics["normalized_margin"][-1], least / np.linalg.norm(w), rtol=1e-12)
-    assert 0.98 * separator.margin < flow.diagnostics["normalized_margin"][-1] < separator.margin
+    assert_allclose(normalized[-1], least / np.linalg.norm(w), rtol=1e-12)
+    assert 0.98 * separator.margin < normalized[-1] < separator.margin
     assert (flow.diagnostics["accuracy"] == 1).all()
-    assert (np.diff(flow.diagnostics["normalized_margin"]) > 0).all()
-
-
-@pytest.mark.slow
-def test_at_the_end_the_gradient_points_as_the_weights_do(long_flow):
-    _, flow = long_flow
-    alignment, angle = flow.diagnostics["alignment"], flow.diagnostics["angle"]
-    assert_allclose(alignment[-1], angle[-1], rtol=0.2)
+    assert (np.diff(normalized) > 0).all()
+    # At the end the gradient points as the weights do.
+    assert_allclose(flow.diagnostics["alignment"][-1], angle[-1], rtol=0.2)
 
 
 def test_the_separator_is_that_of_the_quadratic_program():

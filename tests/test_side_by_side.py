@@ -337,29 +337,18 @@ class TestReport:
         assert files(tmp_path) == before
 
     @pytest.mark.slow
-    def test_a_second_time_it_is_made_again_and_is_no_folder_of_runs(self, two, tmp_path, reported):
-        reported()
-        before = files(tmp_path)
-        assert reported(*two, tmp_path / "side_by_side") == 0
-        assert files(tmp_path) == before
-
-    @pytest.mark.slow
-    def test_an_index_groups_results_of_other_problems(self, two, tmp_path, reported):
+    def test_an_index_groups_results_of_other_problems_and_a_second_time_all_is_made_again(
+        self, two, tmp_path, reported
+    ):
         other = stored(tmp_path / "mlp", scenario=with_keys(network={"kind": "mlp"}))
         reported(*two, other)
         index = (tmp_path / "index.html").read_text(encoding="utf-8")
         words = ("residual on gaussian", ">deep<", ">shallow<", "mlp on gaussian", ">mlp<")
         places = [index.index(word) for word in words]
         assert places == sorted(places)
-
-    @pytest.mark.slow
-    def test_another_folder_of_that_name_is_left_alone(self, tmp_path, two, reported, capsys):
-        mine = stored(tmp_path / "side_by_side")
-        before = files(mine)
-        assert reported() == 0
-        assert "no page of the runs side by side" in capsys.readouterr().out
-        assert files(mine) == before
-        assert "side_by_side" not in (tmp_path / "index.html").read_text(encoding="utf-8")
+        before = files(tmp_path)
+        assert reported(*two, other, tmp_path / "side_by_side") == 0
+        assert files(tmp_path) == before
 
     @pytest.mark.slow
     def test_folders_in_several_places_have_a_page_only_where_asked(self, tmp_path, two, reported, capsys):

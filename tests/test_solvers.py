@@ -1,14 +1,11 @@
 """The solvers made for gradient flows, inside and outside flowsim."""
 
-from functools import partial
-
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim.solvers import (
@@ -25,8 +22,6 @@ from flowsim.solvers.explicit_methods import explicit_methods, explicit_step, fo
 from flowsim.solvers.field import Measured, gradient_field
 from flowsim.solvers.solver import no_work
 from flowsim.solvers.step_control import SpectralRadius, growth, scaled_norm
-
-slow = partial(pytest.param, marks=pytest.mark.slow)
 
 RATES = np.logspace(0, 4, 30)
 
@@ -79,54 +74,43 @@ def test_chebyshev_has_order_two_where_the_problem_is_stiff():
     np.testing.assert_allclose(orders, 2, atol=0.1)
 
 
-@pytest.fixture(scope="module")
-def stiff():
-    """A network that has settled on stiff data, its flow's field and weights, and those 100 later, by fine steps."""
-    network, problem = conditioned(1e4)
-    settled = flowsim.integrate(network, problem, t1=30.0, ts=[], rtol=1e-10).network
-    field, weights = gradient_field(settled, problem)
-    return settled, problem, field, weights, fixed_steps(_all_rows(field, 6), field, weights, 100.0, 256)[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("columns", [2, 4])
-def test_extrapolation_has_the_order_of_its_columns_where_the_problem_is_stiff(columns, stiff):
-    settled, problem, field, weights, exact = stiff
-    counts, errors = np.array([4, 8, 16]), []
-    for count in counts:
-        found, _ = fixed_steps(_all_rows(field, columns), field, weights, 100.0, int(count))
-        errors.append(np.linalg.norm(flat(found) - flat(exact)))
-    assert 100.0 / counts[-1] * flowsim.sharpness(settled, problem) > 100
-    orders = np.log2(np.array(errors[:-1]) / errors[1:])
-    assert orders[-1] > columns - 0.5
-
-
-def _all_rows(field, columns):
+def all_rows(field, columns):
     """Return the solver with a tolerance that it never meets, so that it always uses all of its columns."""
     return LowRankExtrapolation(field.gauss_newton, 1e-30, 1e-30, columns=columns)
 
 
-@pytest.mark.parametrize("columns", [slow(2), 6])
-def test_extrapolation_has_its_order_with_a_matrix_that_is_far_off(columns):
+@pytest.mark.slow
+def test_extrapolation_has_the_order_of_its_columns_where_the_problem_is_stiff():
+    network, problem = conditioned(1e4)
+    settled = flowsim.integrate(network, problem, t1=30.0, ts=[], rtol=1e-10).network
+    field, weights = gradient_field(settled, problem)
+    exact = flat(fixed_steps(all_rows(field, 6), field, weights, 100.0, 256)[0])
+    counts, errors = [8, 16], []
+    for count in counts:
+        found, _ = fixed_steps(all_rows(field, 4), field, weights, 100.0, count)
+        errors.append(np.linalg.norm(flat(found) - exact))
+    assert 100.0 / counts[-1] * flowsim.sharpness(settled, problem) > 100
+    assert np.log2(errors[0] / errors[1]) > 4 - 0.5
+
+
+def test_extrapolation_has_its_order_with_a_matrix_that_is_far_off():
     nothing = lambda y: flowsim.curvature.GaussNewton.of_rows(jnp.zeros((1, 2)))  # noqa: E731
     swing = lambda t, y, args: jnp.stack([y[1], -y[0]])  # noqa: E731
     errors = []
     for count in (8, 16):
-        solver = LowRankExtrapolation(nothing, 1e-30, 1e-30, columns=columns)
+        solver = LowRankExtrapolation(nothing, 1e-30, 1e-30, columns=6)
         y, _ = fixed_steps(solver, swing, np.array([1.0, 0.0]), 2.0, count)
         errors.append(np.hypot(y[0] - np.cos(2.0), y[1] + np.sin(2.0)))
-    assert np.log2(errors[0] / errors[1]) == pytest.approx(columns, abs=0.6)
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(6, abs=0.6)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [StabilitySwitching, "low rank"])
-def test_solvers_work_in_diffeqsolve(make, problem):
+def test_a_solver_works_in_diffeqsolve(problem):
     network = flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.5, key=jax.random.key(0))
     field, weights = gradient_field(network, problem)
-    solver = LowRankExtrapolation(field.gauss_newton, 1e-6, 1e-9) if make == "low rank" else make(1e-6, 1e-9)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(field),
-        solver,
+        LowRankExtrapolation(field.gauss_newton, 1e-6, 1e-9),
         0.0,
         20.0,
         None,
@@ -141,7 +125,7 @@ def test_solvers_work_in_diffeqsolve(make, problem):
 
 @pytest.mark.slow
 def test_switching_stabilizes_when_the_flow_is_stiff():
-    network, problem = conditioned(1e4)
+    network, problem = conditioned(1e4, depth=3)
     stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-9)
     switching = flowsim.integrate(network, problem, solver=StabilitySwitching(), stopping=stopping, ts=[])
     explicit = flowsim.integrate(network, problem, solver=diffrax.Tsit5(), stopping=stopping, ts=[])
@@ -210,18 +194,6 @@ def test_the_default_follows_the_rank_of_the_problem_and_the_size_of_its_jacobia
     assert chosen(larger, flowsim.EmpiricalRisk(X, X[:, 0])) is StabilitySwitching
 
 
-def assert_as_radau(network, problem, end, ours):
-    """Hold the network that a flow has at the time `end` against an implicit method of SciPy's, with its Hessian."""
-    import scipy.integrate
-
-    field, weights = gradient_field(network, problem)
-    start, unravel = ravel_pytree(weights)
-    slope = jax.jit(lambda t, y: ravel_pytree(field(t, unravel(y), None))[0])
-    slopes = jax.jit(jax.jacfwd(slope, argnums=1))
-    found = scipy.integrate.solve_ivp(slope, (0, end), start, "Radau", jac=slopes, rtol=1e-8, atol=1e-10).y[:, -1]
-    assert np.linalg.norm(flat(ours) - found) <= 1e-4 * np.linalg.norm(found)
-
-
 @pytest.mark.slow
 def test_dead_units_are_followed_through_their_long_and_bent_valley():
     """To t = 3e8 at the default tolerance SciPy's Radau takes 6635 steps, with the exact Hessian, and LSODA 3536."""
@@ -233,12 +205,10 @@ def test_dead_units_are_followed_through_their_long_and_bent_valley():
     flow = flowsim.integrate(network, problem, t1=3e8, ts=[])
     assert flow.steps < 1000
     assert np.linalg.norm(flat(flow.network)) == pytest.approx(32.28117, abs=1e-4)
-    assert_as_radau(network, problem, 1e4, flowsim.integrate(network, problem, t1=1e4, ts=[]).network)
 
 
 @pytest.mark.slow
-def test_a_run_of_a_solver_of_diffrax_says_what_it_took(mlp, problem):
-    assert flowsim.integrate(mlp, problem, solver=diffrax.Kvaerno5(), t1=0.1).gradients is None
+def test_a_run_of_an_explicit_solver_of_diffrax_says_what_it_took(mlp, problem):
     tsit5 = flowsim.integrate(mlp, problem, solver=diffrax.Tsit5(), t1=1.0)
     assert tsit5.gradients == 6 * (tsit5.steps + tsit5.rejected_steps) + tsit5.steps + 1
 
@@ -346,9 +316,7 @@ def test_single_precision_takes_no_steps_whose_rounding_would_blow_up(fourth):
 
 @pytest.mark.slow
 def test_a_gradient_that_jumps_is_recognized_and_not_ground_to_dust():
-    network = eqx.nn.MLP(5, 1, 20, 2, jax.nn.relu, key=jax.random.key(0))
-    X, y = np.random.default_rng(0).standard_normal((50, 5)), np.random.default_rng(1).standard_normal((50, 1))
-    problem = flowsim.EmpiricalRisk(X, y)
+    network, problem = small_mlp(jax.nn.relu)
     with pytest.warns(UserWarning, match="the gradient jumps on the way, as that of a ReLU network does"):
         flow = flowsim.integrate(network, problem, t1=3.0, ts=[], solver=StabilitySwitching())
     assert 1 < flow.loosened <= 3e-4 / 1e-6 * (1 + 1e-9)
@@ -357,13 +325,11 @@ def test_a_gradient_that_jumps_is_recognized_and_not_ground_to_dust():
     np.testing.assert_allclose(flat(flow.network), flat(exact.network), atol=2e-2)
 
 
-@pytest.mark.parametrize("loss", [flowsim.losses.Huber(0.5), flowsim.losses.SquaredError()], ids=["Huber", "ReLU²"])
 @pytest.mark.slow
-def test_a_derivative_of_the_gradient_that_jumps_is_no_jump_of_the_gradient(loss):
-    activation = jnp.tanh if isinstance(loss, flowsim.losses.Huber) else lambda x: jax.nn.relu(x) ** 2
-    network = eqx.nn.MLP(5, "scalar", 20, 2, activation, key=jax.random.key(0))
+def test_a_derivative_of_the_gradient_that_jumps_is_no_jump_of_the_gradient():
+    network = eqx.nn.MLP(5, "scalar", 20, 2, lambda x: jax.nn.relu(x) ** 2, key=jax.random.key(0))
     X = np.random.default_rng(0).standard_normal((20, 5))
-    problem = flowsim.EmpiricalRisk(X, np.sin(X.sum(axis=1) / 2), loss)
+    problem = flowsim.EmpiricalRisk(X, np.sin(X.sum(axis=1) / 2))
     assert flowsim.integrate(network, problem, t1=20.0, ts=[], solver=StabilitySwitching()).loosened == 1
 
 
@@ -476,13 +442,10 @@ def test_a_flow_that_grows_stiff_turns_to_the_low_rank_solver_and_back_where_ste
     network, problem = small_mlp()
     options = {"t1": 500.0, "ts": []}
     ours = flowsim.integrate(network, problem, **options)
-    explicit, low_rank = (
-        flowsim.integrate(network, problem, solver=solver, **options)
-        for solver in (StabilitySwitching(), LowRankExtrapolation())
-    )
+    explicit = flowsim.integrate(network, problem, solver=StabilitySwitching(), **options)
     assert ours.steps < 0.5 * explicit.steps
     assert ours.gradients < 0.5 * explicit.gradients
-    assert 0 < ours.products < low_rank.products
+    assert ours.products > 0
     np.testing.assert_allclose(flat(ours.network), flat(explicit.network), rtol=1e-4, atol=1e-5)
     # Records so close that accuracy is for nothing: explicit steps are cheaper, and the low-rank ones, of which each
     # takes a product or more, are given up after some twenty.

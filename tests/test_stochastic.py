@@ -169,12 +169,8 @@ def test_a_minimum_at_which_samples_disagree_is_not_stayed_at(run, risk):
 
 @pytest.mark.parametrize(
     "optimizer",
-    [
-        SGD(0.05, 5),
-        pytest.param(LabelNoiseSGD(0.05, 6, deviation=0.4), marks=pytest.mark.slow),
-        pytest.param(NoisyDescent(0.05, 6, substeps=2), marks=pytest.mark.slow),
-    ],
-    ids=["sgd", "label noise", "noisy"],
+    [SGD(0.05, 5), pytest.param(NoisyDescent(0.05, 6, substeps=2), marks=pytest.mark.slow)],
+    ids=["sgd", "noisy"],
 )
 def test_repetitions_are_the_runs_with_their_seeds(optimizer, risk):
     many = flowsim.repeat(linear(), risk, optimizer=optimizer, seeds=[3, 11], **RECORDS)
@@ -245,15 +241,14 @@ def assert_covariance(weights, expected, deviations=5):
     assert np.abs((found - expected) / spread).max() < deviations, (found, expected)
 
 
-@pytest.mark.parametrize("make", [SGD, pytest.param(NoisyDescent, marks=pytest.mark.slow)])
-def test_the_covariance_about_a_minimum_is_that_of_the_second_moments(make, risk):
-    assert_covariance(ends(make(0.1, 5, replacement=True), 80, risk, OPTIMUM), covariance_of_sgd(0.1, 5))
+def test_the_covariance_about_a_minimum_is_that_of_the_second_moments(risk):
+    assert_covariance(ends(SGD(0.1, 5, replacement=True), 80, risk, OPTIMUM), covariance_of_sgd(0.1, 5))
 
 
 @pytest.mark.slow
 def test_the_covariance_with_momentum_is_that_of_the_second_moments(risk):
-    found = ends(SGD(0.02, 5, replacement=True, momentum=0.8), 1500, risk, OPTIMUM)
-    assert_covariance(found, covariance_of_sgd(0.02, 5, 0.8))
+    found = ends(SGD(0.05, 5, replacement=True, momentum=0.5), 120, risk, OPTIMUM)
+    assert_covariance(found, covariance_of_sgd(0.05, 5, 0.5))
 
 
 @pytest.mark.slow
@@ -270,7 +265,7 @@ def test_the_variance_is_that_of_an_ornstein_uhlenbeck_process(constant):
 def test_label_noise_has_in_every_mode_the_variance_of_the_closed_form(risk):
     eta, deviation = 0.1, 0.7
     values, vectors = np.linalg.eigh(HESSIAN)
-    found = (ends(LabelNoiseSGD(eta, SAMPLES, deviation=deviation), 150, risk, OPTIMUM) - OPTIMUM) @ vectors
+    found = (ends(LabelNoiseSGD(eta, SAMPLES, deviation=deviation), 60, risk, OPTIMUM) - OPTIMUM) @ vectors
     assert_covariance(found, np.diag(2 * eta * deviation**2 / (SAMPLES * (2 - eta * values))))
 
 
@@ -349,14 +344,9 @@ def test_batches_take_what_an_optimizer_makes_of_each_rate(risk):
     """A function of the rate that puts it into a closure, or into other options, too."""
     import optax
 
-    rates = np.array([0.01, 0.03, 0.01])
-    networks = Linear(jnp.asarray(np.random.default_rng(2).standard_normal((3, 3))))
-    for optimizer in (
-        lambda eta: SGD(eta, 6, seed=4),
-        optax.adam,
-        lambda eta: flowsim.HeavyBall(eta, 1 - 10 * eta),
-        lambda eta: flowsim.Optax(optax.adam(eta), time_per_step=eta),
-    ):
+    rates = np.array([0.01, 0.03])
+    networks = Linear(jnp.asarray(np.random.default_rng(2).standard_normal((2, 3))))
+    for optimizer in (optax.adam, lambda eta: SGD(eta, 6, seed=4, momentum=1 - 10 * eta)):
         found = descend_batch(networks, risk, learning_rates=rates, steps=25, optimizer=optimizer)
         for lane, eta in enumerate(rates):
             start = Linear(networks.weight[lane])

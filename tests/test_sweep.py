@@ -15,9 +15,6 @@ import pytest
 
 import flowsim
 from flowsim import Outcome, Stopping, cli
-from flowsim.curvature import top_eigenpair
-from flowsim.curvature.hessian import is_decomposed
-from flowsim.data import gaussian_teacher
 from flowsim.kinds.seeds import start_key
 from flowsim.report.sweeps.runs import progress_measure
 from flowsim.results import StoreError
@@ -26,7 +23,6 @@ from flowsim.scenarios import Scenario, environment, read_scenario
 from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, build_problem, read_data
 from flowsim.sweeps import BlockStore, block, compute, default_jobs, measures, plan, run_sweep
-from flowsim.sweeps.compute import Column
 from flowsim.sweeps.dataset import axis_names
 from flowsim.sweeps.workers import InProcess
 
@@ -42,6 +38,14 @@ sweep:
   descent:
     - {learning_rates: [0.1, 0.05], steps: 100}
     - {learning_rates: [5.0], steps: 30, repetitions: 3}
+"""
+FLOWS = """
+sweep:
+  over: {network.scale: [0.4, 0.6]}
+  repetitions: 1
+  descent:
+    - {learning_rates: [0.05], steps: 30}
+    - {learning_rates: [5.0], steps: 30, repetitions: 2}
 """
 # Without the flow, whose program takes the longest to compile.
 DESCENTS = """
@@ -75,12 +79,6 @@ def swept(folder, sweep=SWEEP, **options):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Flows and descents of a deep network."""
-    return swept(tmp_path_factory.mktemp("whole"))
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("linear")
 
@@ -101,12 +99,12 @@ def of_descent(dataset, *rates):
     return found.isel(run=np.isin(found["learning_rate"], rates)) if rates else found
 
 
-def cells(whole):
-    """Yield the place of every start in the grid, with its problem, its network and its scenario."""
-    for point in points(Scenario.model_validate(json.loads(whole.attrs["scenario"]))):
+def cells(dataset):
+    """Yield the place of every start in the grid, with its problem, its network and its data."""
+    for point in points(Scenario.model_validate(json.loads(dataset.attrs["scenario"]))):
         data = read_data(point.scenario, None)
         problem = build_problem(point.scenario, *data.training)
-        for repetition in range(whole.sizes["repetition"]):
+        for repetition in range(dataset.sizes["repetition"]):
             key = start_key(3, point.name, repetition)
             network = build_network(point.scenario, data.inputs, data.outputs, key)
             yield (*point.index, repetition), problem, network, data
@@ -216,10 +214,10 @@ def test_starts_and_descents_of_a_linear_network_are_those_of_the_closed_form(li
 
 
 @pytest.mark.slow
-def test_flows_and_descents_of_a_sweep_are_those_of_their_networks_alone(whole):
-    never = Stopping(gradient_norm=None)
+def test_flows_and_descents_of_a_sweep_are_those_of_their_networks_alone(tmp_path):
+    never, whole = Stopping(gradient_norm=None), swept(tmp_path, FLOWS)
     for place, problem, network, data in cells(whole):
-        at = whole.isel(scale=place[0], noise=place[1], repetition=place[2])
+        at = whole.isel(scale=place[0], repetition=place[1])
         alone = flowsim.integrate(network, problem, ts=[])
         flow = of_flow(at)
         assert flow.outcome == Outcome.CONVERGED
@@ -231,11 +229,11 @@ def test_flows_and_descents_of_a_sweep_are_those_of_their_networks_alone(whole):
         X_test, y_test = data.held_out
         limit = np.asarray(problem.optimum)
         np.testing.assert_allclose(flow.final_test_risk, np.mean((y_test - X_test @ limit) ** 2), rtol=1e-6)
-        for rate, steps in ((0.05, 100), (5.0, 30)):
+        for rate in (0.05, 5.0):
             here = of_descent(at, rate).squeeze("run")
             if here.outcome == NOT_ASKED:
                 continue
-            one = flowsim.descend(network, problem, learning_rate=rate, steps=steps, stopping=never, record_steps=[0])
+            one = flowsim.descend(network, problem, learning_rate=rate, steps=30, stopping=never, record_steps=[0])
             arrived = one.gradient_norm[-1] <= 1e-8
             assert here.outcome == (Outcome.CONVERGED if arrived else one.outcome)
             assert here.steps == one.steps
@@ -246,17 +244,6 @@ def test_flows_and_descents_of_a_sweep_are_those_of_their_networks_alone(whole):
             apart = [a - b for a, b in zip(one.network.weights, alone.network.weights, strict=True)]
             distance = np.sqrt(sum(float((part**2).sum()) for part in apart))
             np.testing.assert_allclose(here.distance_to_flow, distance, rtol=1e-8)
-
-
-@pytest.mark.slow
-def test_the_sharpness_of_many_ends_is_that_of_a_full_decomposition():
-    network = flowsim.Perceptron.gaussian(widths=[5] * 7 + [1], scale=0.5, key=jax.random.key(4))
-    nonlinear = flowsim.EmpiricalRisk(*gaussian_teacher(np.random.default_rng(0), 20, 5))
-    assert sum(leaf.size for leaf in jax.tree.leaves(network)) > 128  # dense_up_to of sharpness_of
-    assert is_decomposed(network)
-    expected = top_eigenpair(network, nonlinear, dense=True)
-    assert expected.converged
-    np.testing.assert_allclose(measures.sharpness_of(network, nonlinear), expected.value, rtol=1e-10)
 
 
 @pytest.mark.slow
@@ -285,28 +272,6 @@ def test_the_key_of_a_start_follows_from_seed_point_and_repetition_alone():
     np.testing.assert_array_equal(jax.random.key_data(start_key(1, "b", 2)), keys[-1])
 
 
-OTHER = """
-sweep:
-  over: {data.noise: [1.0, 0.5], network.scale: [0.6, 0.5, 0.4]}
-  repetitions: 3
-  descent:
-    - {learning_rates: [0.02, 0.05, 0.1], steps: 100}
-    - {learning_rates: [5.0], steps: 60, repetitions: 5}
-"""
-
-
-@pytest.mark.slow
-def test_a_cell_does_not_depend_on_the_cells_beside_it(whole, tmp_path):
-    found = swept(tmp_path, OTHER)
-    for mine, its in ((of_flow(whole), of_flow(found)), (of_descent(whole, 0.05, 0.1), of_descent(found, 0.05, 0.1))):
-        for name in whole:
-            shared = {axis: whole[axis] for axis in ("scale", "noise", "repetition") if axis in whole[name].dims}
-            if "run" in mine[name].dims and "repetition" in mine[name].dims:  # a third repetition may run there
-                shared["repetition"] = [0, 1]
-            one, other = mine[name].sel(shared), its[name].sel(shared).transpose(*mine[name].dims)
-            np.testing.assert_array_equal(other.values, one.values, err_msg=name)
-
-
 @pytest.mark.slow
 def test_a_cell_does_not_depend_on_the_block_that_it_is_in(linear, tmp_path, monkeypatch):
     monkeypatch.setattr(block, "_parts", functools.partial(block._parts, least=2, most=2, seconds=0.0))
@@ -327,30 +292,6 @@ def test_sweeps_that_share_cells_share_their_blocks(folder, monkeypatch):
     assert done == []
     swept(folder, DESCENTS.replace("[0.5, 1.0]", "[1.0, 2.0]"), name="another", network=LINEAR)
     assert [entry.recipe.scenario.data.noise for entry in done] == [2.0]
-
-
-def damaged(content):
-    yield b""
-    yield content[:10]
-    yield content[: len(content) // 2]
-    yield content[:-1]
-    yield content + b"\0"
-    for place in np.linspace(0, len(content) - 1, 40).astype(int):
-        yield content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-
-
-def test_a_damaged_block_file_is_as_good_as_none(tmp_path):
-    store, address = BlockStore(tmp_path), "ab" * 32
-    steps = np.arange(4).reshape(2, 2)
-    store.save(address, {Column("flow", "risk"): np.arange(3.0), Column("descent", "steps"): steps})
-    (path,) = [path for path in tmp_path.rglob("*") if path.is_file()]
-    whole = path.read_bytes()
-    for content in damaged(whole):
-        path.write_bytes(content)
-        assert store.load(address) is None
-    path.write_bytes(whole)
-    np.testing.assert_array_equal(store.load(address)["descent", "steps"], steps)
-    assert store.load("cd" * 32) is None
 
 
 def test_a_damaged_block_is_computed_again(linear, folder, tmp_path, monkeypatch):
@@ -476,14 +417,6 @@ def test_data_that_cannot_be_used_are_refused_before_anything_is_computed(tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_of_blocks_that_cannot_be_written_is_refused_first(tmp_path, capsys):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".blocks").write_text("a file")
-    scenario(tmp_path, "sweep: {}")
-    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 2
-    assert ".blocks: is a file" in capsys.readouterr().err
-
-
 def test_a_full_disk_ends_in_one_message_and_the_run_goes_on_when_there_is_room(linear, tmp_path, monkeypatch):
     writes = []
 
@@ -510,9 +443,6 @@ def test_a_quick_sweep_has_a_tenth_of_the_steps_and_three_repetitions_at_most(tm
     assert quick.repetitions == 3
     assert [(entry.steps, entry.repetitions) for entry in quick.descent] == [(10, None), (3, 3)]
     assert quick.first_look is True
-
-
-def test_a_sweep_that_quick_leaves_as_it_is_is_no_first_look(tmp_path):
     whole = scenario(tmp_path, "sweep: {repetitions: 3}").sweep
     assert whole.quick() == whole
     assert whole.first_look is None
@@ -520,7 +450,7 @@ def test_a_sweep_that_quick_leaves_as_it_is_is_no_first_look(tmp_path):
 
 @pytest.mark.slow
 def test_a_quick_sweep_goes_to_a_folder_of_its_own(tmp_path):
-    scenario(tmp_path, "sweep: {repetitions: 5, flow: false, critical: {}}", network=LINEAR)
+    scenario(tmp_path, "sweep: {repetitions: 5, flow: false}", network=LINEAR)
     arguments = [str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]
     assert cli.main([*arguments, "--quick"]) == 0
     assert cli.main(arguments) == 0

@@ -19,12 +19,10 @@ def over(axes: str) -> str:
 # fmt: off
 BAD = {
     "unknown axis": (over("network.scal: [1]"), "4: sweep.over.'network.scal': found an unknown key; expected one of "),
-    "its nearest": (over("network.scal: [1]"), "write network.scale"),
     "its home": (over("scale: [1]"), "write it as network.scale"),
     "the kind of data": (over("data.kind: [file]"), "sweep.over.'data.kind': found an unknown key"),
     "a wrong kind": (over("network.kind: [mlp, mpl]"), "found the text 'mpl'; expected one of residual, mlp, conv"),
     "a bad value": (over("network.scale: [1, -1]"), "4 sweep.over: network.scale: found -1; expected at least 0;"),
-    "a bad type": (over("network.depth: [1, two]"), "network.depth: found the text 'two'; expected a whole number; "),
     "brackets": (over("network.scale: [[1]]"), "found brackets; expected a single value"),
     "no value": (over("network.scale: []"), "found a list; expected at least 1 entry; write network.scale: [0.5]\n"),
     "no list": (over("network.scale: 3"), "'network.scale': found 3; expected a list; write network.scale: [3]"),
@@ -54,7 +52,6 @@ BAD = {
         "3: sweep.over: found a sweep over network.depth; expected one over network.scale alone"),
     "a figure by its number": ("figure: 1", "3: figure: found 1; expected the place of a figure"),
     "no figure of the paper": (f"sweep: {{}}\nfigure: {PAPER}:Figure9", f"write {PAPER}:Figure"),
-    "no kind of figure": ("figure: json:JSONDecoder", "3: figure: found 'json:JSONDecoder', which is not a figure; ex"),
     "the same figure twice": (f"sweep: {{over: {{network.scale: [1]}}}}\nfigure: [{PAPER}:Figure1, {PAPER}:Figure1]",
         "4: figure: found two figures called figure1"),
 }
@@ -101,7 +98,6 @@ def test_an_axis_can_be_set_from_the_command_line(tmp_path):
     ("options", "message"),
     [
         (["--jobs", "0"], "argument --jobs: found '0'; expected a whole number from 1 to 1024; write --jobs 2"),
-        (["--jobs", "1.5"], "argument --jobs: found '1.5'"),
         (["--jobs", "1025"], "argument --jobs: found '1025'"),
         (["--jobs", "2", "--dask", "tcp://here:8786"], "not allowed with argument"),
     ],

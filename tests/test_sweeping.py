@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import own_networks
 import pytest
+import xarray
 from own_networks import make, regression
 
 import flowsim
@@ -119,12 +120,12 @@ def test_a_cell_does_not_depend_on_which_others_run_nor_in_what_order(whole):
 
 @pytest.mark.slow
 def test_the_result_has_table_figures_and_data_set_as_a_sweep_of_a_scenario(whole, tmp_path):
-    printed = str(whole)
-    assert "size" in printed
-    assert "η = 0.02" in printed
-    assert set(whole.figures()) >= {"sharpness", "divergence"}
-    assert "η = 0.02" in whole._repr_html_()
+    for printed in (str(whole), whole._repr_html_()):
+        assert "size" in printed
+        assert "η = 0.02" in printed
     whole.save(tmp_path / "mine")
+    for name in ("sharpness", "divergence"):
+        assert (tmp_path / "mine" / "figures" / f"sweep_{name}.png").exists()
     stored = flowsim.open_results(tmp_path / "mine")
     assert stored.required("sweep").identical(whole.to_dataset())
     assert len(stored.summary["sweep"]["rows"]) == 2 * 2 * 4
@@ -162,8 +163,9 @@ def test_an_interrupt_loses_no_finished_block_and_more_values_and_repetitions_co
 
 
 @pytest.mark.slow
-def test_two_processes_find_what_one_finds(whole):
-    assert flowsim.sweep(start, bowl, OVER, **OPTIONS, jobs=2).dataset.identical(whole.dataset)
+def test_two_processes_find_what_one_finds():
+    one, two = (flowsim.sweep(start, bowl, {"scale": [0.5]}, repetitions=2, jobs=jobs, **FLOW) for jobs in (1, 2))
+    xarray.testing.assert_identical(two.dataset, one.dataset)
 
 
 @pytest.mark.slow
@@ -175,12 +177,13 @@ def test_a_network_of_equinox_with_cross_entropy_is_swept_with_descents_beside_t
     def network(key, width):
         return eqx.nn.MLP(4, 3, width, depth=1, activation=jax.nn.tanh, key=key)
 
-    accuracy = flowsim.probes.Accuracy()
-    found = flowsim.sweep(network, problem, {"width": [5], "learning_rate": [0.1]}, steps=20, t1=1.0, probes=[accuracy])
+    flow = {"solver": diffrax.Dopri5(), "t1": 1.0}
+    over, accuracy = {"width": [5], "learning_rate": [0.1]}, flowsim.probes.Accuracy()
+    found = flowsim.sweep(network, problem, over, steps=20, probes=[accuracy], **flow)
     assert found.failures == ()
     cells = found.dataset.isel(repetition=0)
     assert (cells.outcome[:, 0] == Outcome.TIME_LIMIT).all()
-    alone = flowsim.integrate(network(start_key(0, "width=5", 0), 5), problem, t1=1.0, ts=[])
+    alone = flowsim.integrate(network(start_key(0, "width=5", 0), 5), problem, ts=[], **flow)
     # Measured by another program, which rounds otherwise.
     np.testing.assert_allclose(cells.final_risk[0, 0], alone.final_risk, rtol=1e-14)
     descent = flowsim.descend(network(start_key(0, "width=5", 0), 5), problem, learning_rate=0.1, steps=20)
@@ -226,15 +229,12 @@ def _broken(key, scale):
         ((start, bowl, {"scale": [1.0], "widht": [1]}), {}, ValueError, r"over\['widht'\]: nothing takes that name"),
         ((start, bowl, {"scale": []}), {}, ValueError, r"over\['scale'\] has no values"),
         ((start, bowl, {"scale": [1.0, 1]}), {}, ValueError, r"over\['scale'\] has 1 twice"),
-        ((start, bowl, {"scale": [float("nan")]}), {}, ValueError, r"over\['scale'\] has NaN"),
         ((start, bowl, {"scale": "0.5"}), {}, ValueError, r"over\['scale'\] must be a list"),
         ((start, bowl, {"scale": [object()]}), {}, ValueError, r"over\['scale'\] has a object"),
         ((start, bowl, {"scale": [1.0], "learning_rate": [-0.1]}), {}, ValueError, "learning_rate must be a positive"),
-        ((start, bowl, {"scale": [1.0], "steps": [1]}), {}, ValueError, r"over\['steps'\]"),
         ((start, bowl, {"scale": [1.0]}), {"repetitions": 2.0}, ValueError, "repetitions must be a whole number"),
         ((start, bowl, {"scale": [1.0]}), {"flow": False}, ValueError, "nothing would run"),
         ((start, bowl, {"scale": [1.0]}), {"rtol": 2.0}, ValueError, "the cell scale=1.0: ValueError: .*rtol"),
-        ((start, bowl, {"scale": [1.0], "t1": [1.0, "2"]}), {}, ValueError, "t1 must be a number"),
         ((lambda: 1, bowl, {}), {"repetitions": 2}, ValueError, "make_network takes no key"),
         ((_broken, bowl, {"scale": [2]}), {}, ValueError, "the cell scale=2: ZeroDivisionError"),
         ((start, bowl, {"scale": range(4000)}), {"repetitions": 4000}, ValueError, "a sweep of 16000000 runs"),
@@ -279,10 +279,9 @@ def test_words_and_widths_are_values_too():
         scale = {"small": 0.1, "large": 0.5}[start]
         return flowsim.DeepLinear.gaussian(widths=[3, *widths, 1], scale=scale, key=key)
 
-    over = {"widths": [(2,), (3,)], "start": ["small", "large"]}
-    found = flowsim.sweep(shaped, regression(), over, t1=0.1)
+    found = flowsim.sweep(shaped, regression(), {"widths": [(2,)], "start": ["small", "large"]}, **FLOW)
     assert found.failures == ()
-    assert found.dataset.widths.values.tolist() == ["(2,)", "(3,)"]
+    assert found.dataset.widths.values.tolist() == ["(2,)"]
     assert found.dataset.start.values.tolist() == ["small", "large"]
     assert found.figures()["squared_distance"]
 
@@ -350,13 +349,14 @@ def test_what_cannot_be_known_again_is_refused_with_a_folder_and_runs_without(tm
 @pytest.mark.slow
 def test_single_precision_stays_single_and_the_setting_of_jax_as_it_was():
     def single(key, scale):
-        return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), make(key, scale))
+        return start(key, scale).astype(jnp.float32)
 
-    found = flowsim.sweep(single, regression(), {"scale": [0.5]}).dataset
-    alone = flowsim.integrate(single(start_key(0, "scale=0.5", 0), 0.5), regression(), ts=[])
+    flow = {"solver": diffrax.Dopri5(), "t1": 1.0}
+    found = flowsim.sweep(single, bowl(), {"scale": [0.5]}, **flow).dataset
+    alone = flowsim.integrate(single(start_key(0, "scale=0.5", 0), 0.5), bowl(), ts=[], **flow)
     np.testing.assert_allclose(found.final_risk.item(), float(alone.final_risk), rtol=1e-6)
     with jax.enable_x64(False) if hasattr(jax, "enable_x64") else jax.experimental.disable_x64():
-        narrow = flowsim.sweep(make, regression(), {"scale": [0.5]})
+        narrow = flowsim.sweep(start, bowl(), {"scale": [0.5]}, **flow)
         assert not jax.config.jax_enable_x64
     assert jax.config.jax_enable_x64
     assert narrow.failures == ()

@@ -13,7 +13,6 @@ import flowsim
 from flowsim import cli
 from flowsim.cli.new import scenario_folder, shipped_scenarios
 from flowsim.kinds import Made, recipe_of
-from flowsim.kinds.options import meanings
 from flowsim.scenarios import Scenario, read_scenario, resolved, scenario_json_schema
 from flowsim.scenarios.keys import choice, choices, keys
 
@@ -201,46 +200,16 @@ def test_the_defaults_of_the_schema_are_those_of_a_scenario(schema):
         assert flow[key]["default"] == (list(default) if isinstance(default, tuple) else default), key
 
 
-def test_options_of_kinds_outside_of_the_schema_are_described_too(shipped):
-    for path in (*(one.path for one in shipped.values()), *(ROOT / "papers").glob("*/*.yaml")):
-        scenario = read_scenario(path)
-        for section in (scenario.data, scenario.network, scenario.loss, *scenario.record):
-            assert all(field.description for field in type(section).model_fields.values()), (path, section)
-
-
-class Base:
-    """Something with a size."""
-
-    size: int = 1
-    """How large it is."""
-
-
-class Derived(Base):
-    """Something with a size, and more."""
-
-    size: int = 2
-    weight: float = 1.0
-    """How heavy it is,
-    in kilograms."""
-    colour: str = "red"
-
-
-def test_the_text_below_a_field_says_what_it_means():
-    assert meanings(Derived) == {"size": "How large it is.", "weight": "How heavy it is,\nin kilograms."}
-    assert meanings(lambda size: size) == {}
-    typed: dict = {}
-    exec('class Typed:\n    size: int = 1\n    """Text."""', typed)
-    assert meanings(typed["Typed"]) == {}
-
-
 def test_an_annotation_describes_a_parameter_that_has_no_text_below():
     from typing import Annotated
 
-    class Made_(Base):
+    class Sized:
+        """Something with a size."""
+
         def __init__(self, width: Annotated[int, Field(description="How wide it is.")] = 3):
             self.width = width
 
-    recipe = recipe_of(Made_)
+    recipe = recipe_of(Sized)
     assert issubclass(recipe, Made)
     assert recipe.model_fields["width"].description == "How wide it is."
     assert recipe.model_validate({"width": 4.0}).make().width == 4

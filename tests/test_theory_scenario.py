@@ -21,17 +21,11 @@ def summary(tmp_path):
     return json.loads((tmp_path / "out" / "theory" / "summary.json").read_text())["theory"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("theory")
-    text = SMALL + "theory: {conditions: [1, 50], repetitions: 2}\n"
-    assert run(text, folder) == 0
-    return folder
-
-
 @pytest.mark.slow
-def test_every_cell_of_the_grid_is_in_the_summary_and_the_figures_are_drawn(folder):
-    flows = summary(folder)["flows"]
+def test_every_cell_of_the_grid_is_in_the_summary_the_table_counts_verdicts_and_the_figures_are_drawn(tmp_path, capsys):
+    options = "{conditions: [1, 50], repetitions: 2, subjects: [minimizers, small_scale, residual]}"
+    assert run(SMALL + f"theory: {options}\n", tmp_path) == 0
+    flows = summary(tmp_path)["flows"]
     cells = {(flow["depth"], flow["condition"], flow["repetition"]) for flow in flows}
     assert cells == {(2, c, r) for c in (1.0, 50.0) for r in (0, 1)}
     assert {flow["outcome"] for flow in flows} == {"CONVERGED"}
@@ -43,17 +37,11 @@ def test_every_cell_of_the_grid_is_in_the_summary_and_the_figures_are_drawn(fold
         assert {a["met"] for a in found["Corollary 2"]["assumptions"]} == {True}
         assert found["Theorem 4"]["verdict"] == "not applicable"
     for name in ("theory", "conditioning"):
-        assert (folder / "out" / "theory" / "figures" / f"{name}.png").stat().st_size > 5000
-
-
-@pytest.mark.slow
-def test_the_second_table_counts_verdicts(tmp_path, capsys):
-    assert run(SMALL + "theory: {subjects: [conservation, rates]}\n", tmp_path) == 0
+        assert (tmp_path / "out" / "theory" / "figures" / f"{name}.png").stat().st_size > 5000
     printed = capsys.readouterr().out
-    assert "theory: the theory" in printed
-    assert "Lemma 8, upper" in printed
-    assert "Theorem 1" not in printed
-    assert "holds" in printed
+    assert "Theorem 1" in printed
+    assert "Lemma 8, upper" not in printed
+    assert "4 hold" in printed
 
 
 def checked(text, tmp_path):

@@ -42,22 +42,17 @@ def test_the_limit_ends_with_an_error_too():
         raise ZeroDivisionError
 
 
-def test_a_limit_in_another_thread_is_left_as_it_is():
+def test_a_limit_within_a_limit_or_in_another_thread_ends_with_the_outer_one():
     def other():
         with few_blas_threads(1):
             pass
 
     with few_blas_threads(1):
+        other()
+        assert blas_threads() == {1}
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-        assert blas_threads() == {1}
-
-
-def test_a_limit_within_a_limit_ends_with_the_outer_one():
-    with few_blas_threads(1):
-        with few_blas_threads(1):
-            pass
         assert blas_threads() == {1}
 
 

@@ -1,7 +1,5 @@
 """Initializations and ends of runs under `jax.jit` and `jax.vmap`."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 import flowsim
 
 SCALES = np.array([0.3, 0.5, 0.9])
-slow = partial(pytest.param, marks=pytest.mark.slow)
 FINAL = ("risk", "excess_risk", "squared_distance", "gradient_norm")
 
 
@@ -26,7 +23,7 @@ def perceptron(scale, **options):
     return flowsim.Perceptron.gaussian(widths=[5, 4, 1], scale=scale, biases=True, key=jax.random.key(4), **options)
 
 
-@pytest.mark.parametrize("draw", [slow(deep), residual, slow(perceptron)])
+@pytest.mark.parametrize("draw", [residual, pytest.param(perceptron, marks=pytest.mark.slow)])
 def test_a_scale_may_be_traced(draw):
     mapped, compiled = jax.vmap(draw)(SCALES), jax.jit(draw)(0.5)
     for lane, scale in enumerate(SCALES):
@@ -67,17 +64,15 @@ def runs(problem):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FINAL)
-def test_the_last_record_is_found_alone_mapped_and_compiled(runs, name):
+def test_the_last_record_is_found_alone_mapped_and_compiled(runs):
     alone, mapped, _ = runs
     lengths = {len(one.times) for one in alone}
     assert len(lengths) == 3
-    for one in alone:
-        last = getattr(one, f"final_{name}")
-        assert isinstance(last, float)
-        assert last == float(getattr(one, name)[-1])
-    expected = [getattr(one, f"final_{name}") for one in alone]
-    np.testing.assert_allclose(getattr(mapped, f"final_{name}"), expected, rtol=1e-9, atol=1e-15)
+    for name in FINAL:
+        expected = [getattr(one, f"final_{name}") for one in alone]
+        assert all(isinstance(last, float) for last in expected)
+        assert expected == [float(getattr(one, name)[-1]) for one in alone]
+        np.testing.assert_allclose(getattr(mapped, f"final_{name}"), expected, rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.slow

@@ -37,25 +37,15 @@ def verdicts(flat, sharp):
     return [claim.verdict for claim in tolerance_claims([flat, sharp])]
 
 
-def test_the_claims_hold_where_warm_up_helps_a_sharp_start_alone_and_fail_elsewhere():
+def test_the_claims_hold_where_warm_up_helps_a_sharp_start_alone_and_fail_or_are_not_measured_elsewhere():
     assert verdicts(FLAT, SHARP) == [HOLDS] * 5
     no_help = dataclasses.replace(SHARP, largest=SHARP.largest[[0, 0, 0, 0]])
     assert verdicts(FLAT, no_help) == [HOLDS, FAILS, FAILS, FAILS, FAILS]
     assert verdicts(FLAT, dataclasses.replace(SHARP, largest=SHARP.largest[[0, 2, 1, 3]]))[1] is FAILS
-    for first in (
-        np.full(3, 100.0),
-        np.full(3, 1500.0),
-        np.array([300.0, 500.0, 900.0]),
-    ):  # c < 1, c = 15, c = 2.7 to 9.9
-        assert verdicts(FLAT, dataclasses.replace(SHARP, first=first))[0] is FAILS
-
-
-def test_a_warm_up_no_longer_than_the_fall_of_the_flow_explains_shows_nothing_of_its_own():
-    slow = dataclasses.replace(SHARP, last=SHARP.first / 100)
+    for first in ([100.0] * 3, [1500.0] * 3, [300.0, 500.0, 900.0]):  # c < 1, c = 15, c = 2.7 to 9.9
+        assert verdicts(FLAT, dataclasses.replace(SHARP, first=np.array(first)))[0] is FAILS
+    slow = dataclasses.replace(SHARP, last=SHARP.first / 100)  # the fall of the flow explains it
     assert verdicts(FLAT, slow)[2] is FAILS
-
-
-def test_what_the_learning_rates_do_not_reach_is_not_measured():
     unknown = SHARP.largest.copy()
     unknown[[0, -1], 1] = np.nan
     assert verdicts(FLAT, dataclasses.replace(SHARP, largest=unknown)) == [UNKNOWN] * 5
@@ -92,10 +82,7 @@ def test_the_sharpness_follows_the_edge_or_does_not():
 
 @pytest.mark.slow
 def test_the_scenario_measures_them(tmp_path):
-    from matplotlib.figure import Figure
-
-    settings = [text for setting in FEW for text in ("--set", setting)]
-    assert cli.main([str(SHIPPED), *settings, "--out", str(tmp_path), "--jobs", "1"]) == 0
+    assert cli.main([str(SHIPPED), *(f"--set={one}" for one in FEW), "--out", str(tmp_path), "--jobs", "1"]) == 0
     results = flowsim.open_results(tmp_path / "warm_up")
     flat, sharp = tolerances(results.required("sweep"))
     assert (flat.sharpens, sharp.sharpens, list(sharp.times)) == (True, False, [0.0, 10.0])
@@ -103,7 +90,6 @@ def test_the_scenario_measures_them(tmp_path):
     assert [claim.verdict for claim in WarmUp().claims(results)][:4] == [HOLDS] * 4
     assert [claim.verdict for claim in Course().claims(results)] == [HOLDS] * 2
     for figure in (WarmUp(), Course()):
-        assert isinstance(figure.draw(results), Figure)
         assert (tmp_path / "warm_up" / "figures" / f"{figure.name}.png").stat().st_size > 5000
 
 
@@ -115,15 +101,9 @@ def test_the_scenario_measures_them(tmp_path):
             "sweep.descent=[{learning_rates: [0.1, 0.2], steps: 10}]",
             "sweep.descent: found 1 descents without a schedule, 0 with a warm_up, of 1",
         ),
-        (
-            "sweep.descent=[{learning_rates: [0.1, 0.2], steps: 10}, {learning_rates: [0.11, 0.21], optimizer: adam, "
-            "steps: 10, schedule: {kind: warm_up, time: 10.0}}]",
-            "expected one without, and one or more with nothing but a warm_up, all of them gradient descents",
-        ),
         ("descent.schedule=[]", "descent: found no descent at one rate with a warm_up alone"),
     ],
 )
 def test_a_scenario_without_what_the_figures_show_is_refused(setting, message):
-    with pytest.raises(ScenarioError) as refused:
+    with pytest.raises(ScenarioError, match=message):
         read_scenario(SHIPPED, parse_overrides([setting]))
-    assert message in str(refused.value)

@@ -16,7 +16,6 @@ import flowsim
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import driver
 from flowsim.dynamics.checkpoint import Checkpoint
-from flowsim.networks import NETWORKS
 
 jax.config.update("jax_enable_x64", True)
 # Some steps for each call, so that a run has many moments at which it can be killed.
@@ -66,12 +65,6 @@ class HeavyBall(flowsim.Descent):
         return jax.tree.map(jnp.add, weights, velocity), velocity
 
 
-def registered(kind, **options):
-    """Return a network of a kind that flowsim knows by name."""
-    recipe = NETWORKS[kind](kind=kind, depth=3, scale=0.5, **options)
-    return recipe.build(3, 1, key=KEY, shared=lambda name: jax.random.key(len(name)))
-
-
 def flowing(network, problem, **options):
     options = {"max_steps": 60, "ts": [], "checkpoint_seconds": 0.0} | options
     return lambda path: flowsim.integrate(network, problem, solver=diffrax.Heun(), checkpoint=path, **options)
@@ -82,29 +75,20 @@ def descending(network, problem, **options):
     return lambda path: flowsim.descend(network, problem, checkpoint=path, **options)
 
 
-MLP = registered("mlp")
-IMAGES = np.random.default_rng(0).standard_normal((len(X), 1, 4, 4))
-NONLINEAR = {
-    "residual_mlp": (registered("residual_mlp"), flowsim.EmpiricalRisk(X, Y)),
-    "convolutional": (
-        flowsim.Convolutional.gaussian((1, 4, 4), [2], 1, key=KEY),
-        flowsim.EmpiricalRisk(IMAGES, Y),
-    ),
-}
+MLP = flowsim.DeepLinear.gaussian(widths=[3, 3, 3, 1], scale=0.5, key=KEY)
 SMOOTH = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=0.5, key=KEY, biases=True)
 GATED = Gated(jax.random.normal(KEY, (4, 3)), jnp.ones(4), lambda x: jnp.tanh(x) * DELTA)
 # A flow compiles longer than a descent, and what is kept of a network or a problem is the same for both.
 RUNS = {
     "a flow": flowing(MLP, LINEAR),
-    "a problem of a user": descending(Vector(jnp.arange(3.0)), Quartic(jnp.ones(3))),
-    **{f"the network {kind}": descending(registered(kind), LINEAR) for kind in NETWORKS if kind not in NONLINEAR},
-    **{f"the network {kind}": descending(*parts) for kind, parts in NONLINEAR.items()},
-    "a perceptron, and a loss of a user": descending(SMOOTH, flowsim.EmpiricalRisk(X, Y, lambda p, t: huber(p - t))),
+    "a problem and an optimizer of a user": descending(
+        Vector(jnp.arange(3.0)), Quartic(jnp.ones(3)), optimizer=HeavyBall(0.01)
+    ),
     "a network of a user": descending(GATED, flowsim.EmpiricalRisk(X, Y)),
-    "an MLP of Equinox": descending(eqx.nn.MLP(3, "scalar", 4, 1, key=KEY), flowsim.EmpiricalRisk(X, Y)),
-    "an optimizer of a user": descending(MLP, LINEAR, optimizer=HeavyBall(0.01)),
-    "minibatches": descending(SMOOTH, flowsim.EmpiricalRisk(X, Y), optimizer=flowsim.SGD(0.01, 2)),
-    "a transformation of Optax": descending(SMOOTH, flowsim.EmpiricalRisk(X, Y), optimizer=optax.adam(0.01)),
+    "minibatches, and a loss of a user": descending(
+        SMOOTH, flowsim.EmpiricalRisk(X, Y, lambda p, t: huber(p - t)), optimizer=flowsim.SGD(0.01, 2)
+    ),
+    "a transformation of Optax": descending(MLP, LINEAR, optimizer=optax.adam(0.01)),
 }
 
 

@@ -53,19 +53,13 @@ def head(shape: tuple[int, ...], descr: str = "<f8", content: bytes = b"") -> by
 
 # fmt: off
 BAD_TABLES = {
-    "a word": (cell("high"), "row 3, column 'a': 'high' is not a number"),
     "a digit of another script": (cell("1٢"), "'1٢' is not a number"),
     "a null byte": (cell("1\0"), "row 3"),
     "a cell without end": (cell("9" * 200_000 + "x"), "row 3"),
-    "a constant target": ("a,y\n1,2\n2,2\n3,2\n", "the least-squares regressor w* of y on X is zero"),
 }
 BAD_ARCHIVES = {
     "code": (lambda: archive(X=head((3, 2), "|O", b"cos\nsystem\n(S'false'\ntR."), y=Y), "array 'X': the array cannot"),
-    "words": (lambda: archive(X=X.astype(str), y=Y), "array 'X' holds <U32: expected real numbers"),
-    "three axes": (lambda: archive(X=X[None], y=Y), "array 'X' has shape (1, 3, 2)"),
-    "no axis": (lambda: archive(X=X, y=np.array(1.0)), "array 'y' has shape (): expected (n,) or (n, columns)"),
     "beyond float64": (lambda: archive(X=X.astype("g") * np.longdouble("1e4000"), y=Y), "column 1 (counted from 1)"),
-    "a truncated array": (lambda: archive(X=array_bytes(X)[:-8], y=Y), "cannot be read (40 bytes for shape (3, 2)"),
     "an array with more behind": (lambda: archive(X=array_bytes(X) + b"more", y=Y), "cannot be read (52 bytes for"),
     "a version of tomorrow": (lambda: archive(X=b"\x93NUMPY\x09\x00" + array_bytes(X)[8:], y=Y), "'X': the array can"),
     "a negative shape": (lambda: archive(X=head((-3, 2)), y=Y), "array 'X'"),
@@ -79,9 +73,12 @@ BOMBS = {
 }
 # Each holds the numbers of PLAIN.
 TABLES = {
-    "mixed lines": PLAIN.replace("\n", "\r\n", 2),
+    "no last newline, and blanks": "\n" + PLAIN.replace("\n", "\n \n").rstrip(),
+    "a byte order mark, and Windows lines": "\ufeff" + PLAIN.replace("\n", "\r\n"),
+    "old Macintosh lines": PLAIN.replace("\n", "\r"),
+    "quotation after spaces": PLAIN.replace("b", ' "b"').replace("\n1,2", '\n 1, "2"'),
+    "floats": PLAIN.replace("1,2,3", "1e0,+2,.3e1"),
     "no-break spaces": PLAIN.replace("1,", "1\u00a0,"),
-    "leading zeros": PLAIN.replace("1,", "0001,"),
     "names in other scripts": PLAIN.replace("a", "α").replace("b", "größe"),
     "a name with a comma": PLAIN.replace("a", '"a,c"'),
     "a name with a line in it": PLAIN.replace("a", '"a\nc"'),
@@ -91,25 +88,18 @@ TABLES = {
 ARCHIVES = {
     "bzip2": lambda: archive(zipfile.ZIP_BZIP2, X=X, y=Y),
     "others beside": lambda: archive(X=X, y=Y, Z=np.array([None]), text=b"no array"),
-    "long doubles": lambda: archive(X=X.astype("g"), y=Y.astype("g")),
-    "the other end first": lambda: archive(X=X.astype(">f8"), y=Y.astype(">i4")),
     "Fortran's order": lambda: archive(X=np.asfortranarray(X), y=Y),
     "the second version": lambda: archive(X=array_bytes(X, (2, 0)), y=Y),
     "the third version": lambda: archive(X=array_bytes(X, (3, 0)), y=Y),
 }
 # Tables and archives that are unusual, and whether the range of floats holds the squares of their entries as they are.
 UNUSUAL = {
-    "collinear features": (lambda: "a,b,y\n1,2,3\n2,4,1\n0,0,5\n", True),
     "a constant column": (lambda: "a,b,y\n1,2,3\n1,1,1\n1,3,5\n", True),
     "more features than rows": (lambda: "a,b,c,y\n1,2,3,4\n2,1,1,0\n", True),
     "huge": (lambda: column(1e308, -1e308, 9e307, 1e307), False),
     "tiny": (lambda: column(5e-324, 1e-310, 0.0, -1e-320), True),
-    "huge and tiny": (lambda: column(1e308, 1e-308, -1e308, 0.0), False),
     "a large mean": (lambda: column(2.0**53, 2.0**53 + 2, 2.0**53 + 4, 2.0**53 - 2), True),
-    "a huge whole number": (lambda: cell("9" * 300), False),
     "several targets": (lambda: archive(X=X, y=np.stack([Y, -Y**2], axis=1)), True),
-    "a huge archive": (lambda: archive(X=X * 1e300, y=Y * 1e300), False),
-    "a tiny archive": (lambda: archive(X=X * 1e-300, y=Y * 1e-310), False),
 }
 # fmt: on
 BAD = {f"archive: {name}": ("t.npz", *case) for name, case in BAD_ARCHIVES.items()}
@@ -193,24 +183,3 @@ def test_arrays_beyond_the_memory_of_the_machine_are_not_unpacked(tmp_path, monk
     # Three times six and three numbers of eight bytes.
     with pytest.raises(DataError, match=r"'X' and 'y' take 216 bytes of memory, of which there are 100 bytes"):
         read_table(tmp_path / "t.npz", "y")
-
-
-class Name(str):
-    """The name of a column that counts how often it is compared."""
-
-    compared = 0
-
-    def __eq__(self, other):
-        Name.compared += 1
-        return str.__eq__(self, other)
-
-    __hash__ = str.__hash__
-
-
-def test_to_find_columns_by_name_takes_as_many_comparisons_as_there_are(tmp_path):
-    wide = ",".join(f"c{i}" for i in range(600)) + ",y\n" + (",".join(["1"] * 600) + ",2\n") * 2
-    (tmp_path / "t.csv").write_text(wide)
-    names = [Name(f"c{i}") for i in range(600)]
-    found, _ = read_table(tmp_path / "t.csv", "y", names)
-    assert found.shape == (2, 600)
-    assert Name.compared < 10 * len(names)

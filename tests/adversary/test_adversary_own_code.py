@@ -1,32 +1,25 @@
 """What fails in a user's module ends in one message that says where; what fails in flowsim does not."""
 
 import pytest
+from made_runs import made_comparison
 
 from flowsim import cli
 from flowsim.data import DataError
-from flowsim.results import StoreError
+from flowsim.results import ResultFolder, StoreError
 from flowsim.scenarios import ScenarioError
 from flowsim.scenarios.runner import failing
 
 MODULE = """
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
 import flowsim
 from flowsim.data import Data, DataSource
 from flowsim.results import Figure
-from flowsim.networks import NetworkRecipe
 
 
 def no_such_field(network):
     return network.nothing
-
-
-def in_words(network):
-    return "deep"
 
 
 def of_numpy(x):
@@ -70,18 +63,6 @@ class Unmade(Undrawn):
         self.colour = colour
 
 
-class Line(eqx.Module):
-    weight: jax.Array
-
-    def __call__(self, x):
-        return self.weight @ x
-
-
-class NotFinite(NetworkRecipe):
-    def build(self, inputs, outputs, *, key, shared):
-        return Line(jnp.full(inputs, jnp.nan))
-
-
 class NoData(DataSource):
     def load(self, rng, folder):
         return None
@@ -99,10 +80,6 @@ def own_data(kind: str) -> str:
     return f"data: {{kind: 'own:{kind}'}}\n{NETWORK}"
 
 
-def own_network(kind: str) -> str:
-    return f"{DATA}network: {{kind: 'own:{kind}'}}\n"
-
-
 def run(options: str) -> str:
     return DATA + NETWORK + FLOW + options
 
@@ -110,7 +87,6 @@ def run(options: str) -> str:
 # fmt: off
 FAILURES = {
     "a probe of nothing": (run("record: 'own:no_such_field'"), "a run with own:no_such_field fails: AttributeError: "),
-    "a probe in words": (run("record: 'own:in_words'"), "TypeError: the probe 'in_words' returns str: expected real n"),
     "an optimizer": (run("descent: {optimizer: 'own:NoStep', learning_rates: [0.1], steps: 2}"),
         "a run with own:NoStep fails: KeyError: 'step' ("),
     "validation errors": (run("figure: 'own:Unrefused'"),
@@ -118,32 +94,49 @@ FAILURES = {
     "a figure with arguments": (run("figure: 'own:Unmade'"), "figure: found 'own:Unmade', which cannot be made withou"),
     "an activation of NumPy": (DATA + NETWORK.replace("0.5", "0.5, activation: 'own:of_numpy'"),
         "fails on one sample of shape (3,) (TracerArrayConversionError"),
-    "weights that are not finite": (own_network("NotFinite"), "weights that are not finite (NaN or infinity) before i"),
     "no data": (own_data("NoData"), "data of kind own:NoData fails: TypeError: load returns a NoneType: expected Data"),
     "data in lists": (own_data("Lists"), "TypeError: load returns X as a list: expected an array of NumPy"),
 }
-# These are drawn after a run.
 FIGURES = {
-    "a figure": (run("figure: 'own:Undrawn'"), "the figure undrawn, where it is drawn, fails: KeyError: 'draw' ("),
-    "a figure that is a number": (run("figure: 'own:DrawnAsNumber'"), "draw returns a int: expected a figure of Matpl"),
-    "claims": (run("figure: 'own:Unclaimed'"), "the figure undrawn, where its claims are checked, fails: KeyError: 'c"),
+    "Undrawn": "the figure undrawn, where it is drawn, fails: KeyError: 'draw' (",
+    "DrawnAsNumber": "draw returns a int: expected a figure of Matpl",
+    "Unclaimed": "the figure undrawn, where its claims are checked, fails: KeyError: 'c",
 }
 # fmt: on
-SLOW = [pytest.param(*case, marks=pytest.mark.slow, id=name) for name, case in FIGURES.items()]
 
 
-@pytest.mark.parametrize(
-    ("scenario", "message"), [*(pytest.param(*case, id=name) for name, case in FAILURES.items()), *SLOW]
-)
-def test_what_fails_in_a_users_code_is_one_message_and_exit_code_2(tmp_path, monkeypatch, capsys, scenario, message):
+@pytest.fixture
+def said(tmp_path, capsys):
+    """Return a function that runs a scenario, or redraws results, with `own:` a module, and returns the message."""
     name = f"own_{abs(hash(str(tmp_path)))}"  # Python imports a module of one name once
     (tmp_path / f"{name}.py").write_text(MODULE)
-    (tmp_path / "s.yaml").write_text(scenario.replace("own:", f"{name}:"))
-    assert cli.main([str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err.replace(name, "own").replace(f"{tmp_path}/", "")
-    assert said.startswith("flowsim: ")
-    assert message in said
-    assert said.count("\n") == 1
+
+    def run(scenario: str, results: bool = False) -> str:
+        (tmp_path / "s.yaml").write_text(scenario.replace("own:", f"{name}:"))
+        words = [str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out")]
+        if results:
+            place = ResultFolder(tmp_path)
+            place.write_dataset(made_comparison([0.1]).to_dataset())
+            place.write_scenario({"seed": 0, "figure": [scenario.replace("own:", f"{name}:")]}, {})
+            words = ["report", "--trust", str(tmp_path)]
+        assert cli.main(words) == 2
+        error = capsys.readouterr().err.replace(name, "own").replace(f"{tmp_path}/", "")
+        assert error.startswith("flowsim: ")
+        assert error.count("\n") == 1
+        return error
+
+    return run
+
+
+@pytest.mark.parametrize(("scenario", "message"), FAILURES.values(), ids=FAILURES)
+def test_what_fails_in_a_users_code_is_one_message_and_exit_code_2(said, scenario, message):
+    assert message in said(scenario)
+
+
+@pytest.mark.parametrize(("figure", "message"), FIGURES.items(), ids=FIGURES)
+def test_a_figure_of_a_user_that_fails_is_one_message_and_exit_code_2(said, monkeypatch, tmp_path, figure, message):
+    monkeypatch.syspath_prepend(tmp_path)
+    assert message in said(f"own:{figure}", results=True)
 
 
 @pytest.mark.parametrize("error", [DataError("a"), ScenarioError("b"), StoreError("c"), MemoryError("d"), OSError("e")])

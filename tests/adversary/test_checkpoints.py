@@ -34,11 +34,11 @@ def test_every_kind_of_run_that_is_killed_goes_on_in_another_process_to_the_same
     process.communicate()
     printed, _ = (second := killed_runs("resume", tmp_path, quick_environment, "2")).communicate()
     assert second.returncode == 0
+    assert len(printed.splitlines()) == 5
     for line in printed.splitlines():
         name, found, fresh, steps, same = line.split("; ")
         assert 0 < int(found) < int(steps), name
         assert (fresh, same) == ("0", "True"), name
-    assert len(printed.splitlines()) >= 9
     assert not list(tmp_path.glob(".*"))
 
 
@@ -131,7 +131,6 @@ def test_a_run_that_has_ended_is_taken_from_its_checkpoint_and_not_computed_agai
         (lambda path: path.symlink_to(path.name), "run cannot be read"),
         (lambda path: path.symlink_to("/dev/null"), "not a checkpoint"),
         (lambda path: path.parent.rmdir() or path.parent.write_text(""), "place is not a folder: choose another place"),
-        (lambda path: path.parent.rmdir() or path.parent.symlink_to("nowhere"), "place is not a folder: choose anoth"),
     ],
 )
 def test_a_place_where_no_checkpoint_can_be_is_refused_before_anything_is_computed(
@@ -194,14 +193,12 @@ def test_a_function_is_known_by_the_globals_that_it_reads(monkeypatch):
     assert before != identity_of(through_another)
 
 
-def test_a_class_is_known_by_its_methods_and_constants():
+def test_a_class_is_known_by_its_methods_and_constants_and_a_module_by_its_static_fields_too():
     assert len({identity_of(kind) for kind in (Quadratic, other_of("method"), other_of("constant"))}) == 3
-
-
-def test_a_module_is_known_by_its_static_fields_too():
-    assert identity_of(Quadratic(np.ones(3))) == identity_of(Quadratic(np.ones(3), 2))
-    assert identity_of(Quadratic(np.ones(3))) != identity_of(Quadratic(np.ones(3), 4))
-    assert identity_of(Quadratic(np.ones(3))) != identity_of(Quadratic(np.array([1 + 1e-15, 1, 1])))
+    one = identity_of(Quadratic(np.ones(3)))
+    assert one == identity_of(Quadratic(np.ones(3), 2))
+    assert one != identity_of(Quadratic(np.ones(3), 4))
+    assert one != identity_of(Quadratic(np.array([1 + 1e-15, 1, 1])))
 
 
 def test_a_run_is_known_by_the_versions_that_compute_it(monkeypatch):

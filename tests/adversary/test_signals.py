@@ -210,11 +210,10 @@ import flowsim.cli
 assert state() == before, "an import changes the process"
 runpy.run_module("flowsim", run_name="__main__")
 """
-SLOW = [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGHUP)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, *SLOW])
-def test_a_signal_during_the_import_of_jax_is_one_line_and_no_import_changes_handlers_before(tmp_path, number):
+def test_a_signal_during_the_import_of_jax_is_one_line_and_no_import_changes_handlers_before(tmp_path):
+    number = signal.SIGTERM
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
     (tmp_path / "jax.py").write_text(INTERRUPTED.format(number=number))
     path = os.pathsep.join((str(tmp_path), str(Path(flowsim.__file__).parents[1])))
