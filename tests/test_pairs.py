@@ -312,18 +312,21 @@ JOBS = {
     "resume": is_resumed,
     "side by side": is_put_side_by_side,
 }
-# Each data source is checked and swept, each other job is done once, and each other network is checked. The other parts
-# compile fast and serve several runs.
+# Each choice of data is checked, each source swept with what it requires alone, each other job done once, and every
+# other network and loss checked. What remains compiles fast and serves several runs.
 SIMPLEST = {"data": "gaussian", "network": "mlp", "loss": "squared_error", "descent": "gradient_descent"}
 SIMPLEST |= {"model": GRADIENT, "sharpness": "sharpness at the end", "precision": "float64"}
 PLACES = {"run": "labelled", "report": "gaussian", "compare": "digits", "open results": "file 1", "resume": "cifar10"}
 PLACES |= {"side by side": "file"}
 OTHERWISE = {"loss": "huber", "descent": "heavy_ball", "sharpness": "sharpness along", "precision": "float32"}
-FEW = [SIMPLEST | {"data": data, "job": job} for data in CHOICES["data"] for job in ("check", "sweep")]
+FEW = [SIMPLEST | {"data": data, "job": "check"} for data in CHOICES["data"]]
+FEW += [SIMPLEST | {"data": data, "job": "sweep"} for data in SOURCES]
 FEW += [SIMPLEST | {"job": job, "data": data} for job, data in PLACES.items()]
 for network in sorted(CHOICES["network"].keys() - {SIMPLEST["network"]}):
     samples = {"convolutional": "digits 1"}.get(network, "gaussian 1")
     FEW.append(SIMPLEST | OTHERWISE | {"network": network, "data": samples, "job": "check"})
+for loss in sorted(CHOICES["loss"].keys() - {SIMPLEST["loss"]}):
+    FEW.append(SIMPLEST | {"loss": loss, "data": "labelled 1", "job": "check"})
 
 
 def name_of(chosen: dict[str, str]) -> str:
