@@ -198,20 +198,21 @@ def flow_at_edge(at_edge):
 @pytest.mark.slow
 def test_it_holds_the_preconditioned_sharpness_where_the_stable_flow_lets_it_rise(at_edge, flow_at_edge):
     optimizer, steps = flowsim.RMSProp(0.001), 300
-    records, probes = [steps - 1, steps, steps + 1], [PreconditionedSharpness()]
+    records, probes = range(steps - 40, steps + 2), [PreconditionedSharpness()]
     descent = flowsim.descend(
-        *at_edge, optimizer=optimizer, steps=steps + 1, record_steps=records, probes=probes, **OPTIONS
+        *at_edge, optimizer=optimizer, steps=steps + 1, record_steps=list(records), probes=probes, **OPTIONS
     )
     centre = Centres.of(descent, 0.001)
     stable, flow = (flow_at_edge(kind, float(centre.times[-1])) for kind in (flowsim.StableFlow, flowsim.CentreFlow))
     assert centre.distances(stable)[-1] > 10 * centre.distances(flow)[-1]
     threshold = optimizer.stability_threshold()
-    # That of descent itself is 1.2 times the threshold there, in the mean over both sides of the centre.
-    measured = float(np.mean(descent.diagnostics["preconditioned_sharpness"][-3:]))
+    # That of descent itself swings between 1.1 and 1.35 times the threshold there, within some 30 steps. Where in a swing
+    # a step is, rounding decides: only a mean over all of one is known.
+    measured = float(np.mean(descent.diagnostics["preconditioned_sharpness"][-len(records) :]))
     assert measured == pytest.approx(1.2 * threshold, rel=0.05)
     assert float(flow.diagnostics["preconditioned_sharpness"][-1]) == pytest.approx(measured, rel=0.25)
     assert float(stable.diagnostics["preconditioned_sharpness"][-1]) > 5 * threshold
-    assert float(flow.diagnostics["oscillation"][-1]) == pytest.approx(float(centre.amplitude[-1]), rel=0.3)
+    assert float(flow.diagnostics["oscillation"][-1]) == pytest.approx(float(np.mean(centre.amplitude)), rel=0.3)
 
 
 @pytest.mark.slow
