@@ -206,8 +206,8 @@ def test_it_holds_the_preconditioned_sharpness_where_the_stable_flow_lets_it_ris
     stable, flow = (flow_at_edge(kind, float(centre.times[-1])) for kind in (flowsim.StableFlow, flowsim.CentreFlow))
     assert centre.distances(stable)[-1] > 10 * centre.distances(flow)[-1]
     threshold = optimizer.stability_threshold()
-    # That of descent itself swings between 1.1 and 1.35 times the threshold there, within some 30 steps. Where in a swing
-    # a step is, rounding decides: only a mean over all of one is known.
+    # That of descent itself swings between 1.1 and 1.35 times the threshold, in some 30 steps, and rounding decides at
+    # which phase of a swing a step is: only the mean over a whole one is known.
     measured = float(np.mean(descent.diagnostics["preconditioned_sharpness"][-len(records) :]))
     assert measured == pytest.approx(1.2 * threshold, rel=0.05)
     assert float(flow.diagnostics["preconditioned_sharpness"][-1]) == pytest.approx(measured, rel=0.25)

@@ -1,6 +1,9 @@
 """Where runs end: what is said of it, beside saddles, plateaus and valleys, and the sharpness of the flow's limit."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 from functools import partial
 
 import equinox as eqx
@@ -175,10 +178,17 @@ class Bump(eqx.Module):
         return self.weight @ x / (1 + self.weight @ self.weight)
 
 
-def bump():
+class OnTheCircle(eqx.Module):
+    weight: jax.Array
+
+    def __call__(self, x):
+        return self.weight @ x / jnp.linalg.norm(self.weight)
+
+
+def bounded(kind):
     """Every sample is on the right side, and the predictions cannot grow with the weights."""
     samples = np.array([[1.0, 0.2], [0.8, -0.3], [1.2, 0.4]])
-    return Bump(jnp.array([0.3, 0.2])), EmpiricalRisk(samples, np.ones(3), Logistic()), {"stopping": LOOSE}
+    return kind(jnp.array([0.3, 0.2])), EmpiricalRisk(samples, np.ones(3), Logistic()), {"stopping": LOOSE}
 
 
 def degenerate():
@@ -209,7 +219,11 @@ SLOW_FLOWS = {
     "signs that overlap, loosely": (lambda: (drawn(2, 1), line(MIXED), {"stopping": LOOSE}), Outcome.CONVERGED),
     "signs and a perceptron": (lambda: (tanh_network(2, 5, 1), line(SIGNS)), Outcome.NO_MINIMIZER),
     "classes": (lambda: (drawn(2, 2), sampled(SIGNS > 0, CrossEntropy())), Outcome.NO_MINIMIZER),
-    "predictions on a bump": (bump, Outcome.CONVERGED),
+    "predictions on a circle": (lambda: bounded(OnTheCircle), Outcome.CONVERGED),
+    "predictions on a bump": (lambda: bounded(Bump), Outcome.CONVERGED),
+    "the zero network": (lambda: (drawn(4, 4, 4, 4, 4, scale=0.0), whitened()), Outcome.STATIONARY),
+    "a loss without slope": (
+        lambda: (tanh_network(2, 4, 1), sampled(WAVES, lambda p, t: jnp.round(p - t) ** 2)), Outcome.STATIONARY),
     "two layers at a saddle": (lambda: (DeepLinear([np.diag([1.0, 1, 0])] * 2), three_modes(0.5)), Outcome.STATIONARY),
     "two layers at a flat saddle": (
         lambda: (DeepLinear([np.diag([1.0, 1, 0])] * 2), three_modes(1e-5)), Outcome.STATIONARY),
@@ -321,20 +335,23 @@ def test_an_eigenvalue_of_minus_one_is_certain_whatever_the_largest_is():
 
 
 @pytest.mark.slow
-def test_a_flow_in_single_precision_is_not_converged_at_a_stiff_saddle():
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_a_flow_is_not_converged_at_a_stiff_saddle(dtype):
     for offset in (0.0, 1e7):
-        for stiffness, above in ((1e6, 1e-1), (1e6, 1e-10), (1e12, 1e-1), (1e12, 1e-10)):
-            start = (jnp.array([1.0, above]) + offset).astype(jnp.float32)
-            run = flowsim.integrate(start, wells(stiffness, offset), ts=[], max_steps=1500)
-            assert run.outcome is not Outcome.CONVERGED or float(run.risk[-1]) < 1e-5, (offset, stiffness, above)
-            assert run.outcome is Outcome.CONVERGED or stiffness > 1e6 or offset, (stiffness, above)
+        for stiffness in (1.0, 1e6, 1e9, 1e12):
+            for above in (1e-1, 1e-10):
+                start = (jnp.array([1.0, above]) + offset).astype(dtype)
+                run = flowsim.integrate(start, wells(stiffness, offset), ts=[], max_steps=1500)
+                assert run.outcome is not Outcome.CONVERGED or float(run.risk[-1]) < 1e-5, (offset, stiffness, above)
+                assert run.outcome is Outcome.CONVERGED or stiffness > 1e6 or offset, (stiffness, above)
 
 
 @pytest.mark.slow
-def test_a_model_of_descent_leaves_a_stiff_saddle():
+@pytest.mark.parametrize("model", [flowsim.EdgeFlow, flowsim.CentralFlow])
+def test_models_of_descent_leave_a_stiff_saddle(model):
     for stiffness, above in ((1e3, 1e-4), (1e7, 1e-10)):
-        model = flowsim.CentralFlow(0.5 / stiffness)
-        run = flowsim.integrate(jnp.array([1.0, above]), wells(stiffness), ts=[], max_steps=1500, model=model)
+        start = jnp.array([1.0, above])
+        run = flowsim.integrate(start, wells(stiffness), ts=[], max_steps=1500, model=model(0.5 / stiffness))
         assert run.outcome is Outcome.CONVERGED
         assert float(run.risk[-1]) < 1e-6
 
@@ -360,14 +377,15 @@ def test_the_exact_excess_risk_decides_at_a_saddle_of_a_deep_linear_network():
 
 
 @pytest.mark.slow
-def test_no_flow_is_converged_at_a_saddle_of_a_deep_linear_network():
-    least = 1e-5
-    drawings = [drawn(4, 4, 4, 4, 4, scale=scale, dtype=np.float32) for scale in (1e-1, 1e-3)]
-    starts = {others: two_modes(4, others, np.float32) for others in (1e-1, 1e-4, 1e-8)}
+@pytest.mark.parametrize(("depth", "dtype"), [(2, np.float64), (4, np.float32)])
+def test_no_flow_is_converged_at_a_saddle_of_a_deep_linear_network(depth, dtype):
+    least = 1e-5 if dtype == np.float32 else 1e-15
+    drawings = [drawn(*[4] * (depth + 1), scale=scale, dtype=dtype) for scale in (1e-1, 1e-3)]
+    starts = {others: two_modes(depth, others, dtype) for others in (1e-1, 1e-4, 1e-8)}
     for others, start in (*starts.items(), *enumerate(drawings)):
         run = flowsim.integrate(start, whitened(), ts=[], max_steps=1500)
         assert run.outcome is not Outcome.CONVERGED or float(run.excess_risk[-1]) < least, others
-        if others == 1e-1:
+        if others == 1e-1 or depth == 2:
             assert run.outcome is Outcome.CONVERGED, others
     descent = flowsim.descend(drawings[1], whitened(), learning_rate=0.02, steps=5000)
     assert descent.outcome is not Outcome.CONVERGED or float(descent.excess_risk[-1]) < least
@@ -392,13 +410,25 @@ def test_a_network_that_fell_onto_zero_is_at_no_minimum():
     assert flowsim.descend(zero, problem, learning_rate=0.02, steps=10).outcome is Outcome.STATIONARY
 
 
+IN_SINGLE_PRECISION = """
+import flowsim, jax.numpy as jnp
+
+def risk(w):  # minima where the product is one, a saddle where it is zero
+    return jnp.sum(w[:3] ** 2) / 2 + (1 - jnp.prod(w[3:])) ** 2 / 200
+
+# Gradients of 1e-26 and 1e-22, which have no square in float32, lead to a minimum in times of 1e17 and 1e12.
+for count, small in ((4, 1e-8), (3, 1e-10)):
+    run = flowsim.integrate(jnp.asarray([1.0] * 3 + [small] * count, jnp.float32), flowsim.Risk(risk), ts=[])
+    print(run.outcome, float(run.risk[-1]) > 0.004)
+"""
+
+
 @pytest.mark.slow
 def test_a_gradient_whose_square_is_no_float_leads_away_from_a_saddle():
-    """A gradient of 1e-22, which has no square in float32, leads to a minimum in a time of 1e12."""
-    risk = Risk(lambda w: jnp.sum(w[:3] ** 2) / 2 + (1 - jnp.prod(w[3:])) ** 2 / 200)
-    run = flowsim.integrate(np.array([1.0] * 3 + [1e-10] * 3, np.float32), risk, ts=[])
-    assert run.outcome is Outcome.CONVERGED
-    assert float(run.risk[-1]) < 0.004
+    command = [sys.executable, "-c", IN_SINGLE_PRECISION]
+    environment = os.environ | {"JAX_ENABLE_X64": "0"}
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    assert found.stdout.split() == 2 * ["CONVERGED", "False"]
 
 
 @pytest.mark.parametrize(("slope", "outcome"), [(0.0, Outcome.CONVERGED), (3e-13, Outcome.RUNNING)])
