@@ -1,5 +1,9 @@
 """What a problem must have, and what it may have."""
 
+import re
+from functools import partial
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -173,14 +177,66 @@ def test_a_linear_network_needs_its_regressor_only(problem):
     assert float(problem.squared_distance(flow.network)) < 1e-12
 
 
+def applied(params, x):
+    """Return a prediction from parameters and a sample, as `apply` of a model of Flax does."""
+    return jnp.tanh(x @ params["first"]["kernel"]) @ params["last"]["kernel"]
+
+
+PARAMS = {"first": {"kernel": np.ones((3, 2)) / 3}, "last": {"kernel": np.array([1.0, -0.5])}}
+MODEL = jax.tree_util.Partial(applied, PARAMS)
+SEPARATING = jax.tree_util.Partial(lambda weight, x: weight * x[0], np.array(5.0))
 X = np.random.default_rng(0).standard_normal((6, 3))
 Y = np.where(X[:, 0] > 0, 1.0, -1.0)
 
 
+def of_samples(loss, **options):
+    return flowsim.EmpiricalRisk(X, Y, loss, **options)
+
+
+def of_a_function(loss, **options):
+    def risk(network):
+        model = network if callable(network) else partial(applied, network)
+        return jnp.mean(jax.vmap(lambda x, y: loss(model(x), y))(jnp.asarray(X), jnp.asarray(Y)))
+
+    return flowsim.Risk(risk, **options)
+
+
+def takes(call):
+    try:
+        return jax.eval_shape(call).shape == ()
+    except TypeError:  # of an argument, or a network, that is not taken
+        return False
+
+
+SQUARED, LOGISTIC = flowsim.losses.SquaredError(), flowsim.losses.Logistic()
+# How is found out what a row of the table in docs/how_to/loss.md says.
+ABILITIES = {
+    "low-rank curvature": lambda make: make(SQUARED).rank(MODEL) is not None,
+    "minibatches": lambda make: make(SQUARED).sample_count() is not None,
+    "probes of classes": lambda make: make(LOGISTIC).has_margins(),
+    "noise on the targets": lambda make: bool(
+        jax.eval_shape(lambda: make(SQUARED).with_label_noise(jax.random.key(0), 0.1))
+    ),
+    "*no minimizer* known from the loss": lambda make: bool(make(LOGISTIC).decreases_forever(SEPARATING)),
+    "samples in chunks where memory is short": lambda make: make(SQUARED).pass_bytes(MODEL) is not None,
+    "weights of any pytree": lambda make: takes(lambda: make(SQUARED).risk(PARAMS)),
+    "a gradient of your own": lambda make: takes(lambda: make(SQUARED, gradient=lambda net: net).risk(MODEL)),
+    "weight decay": lambda make: takes(lambda: flowsim.RegularizedRisk(make(SQUARED), 0.1).risk(MODEL)),
+}
+
+
+def test_the_table_of_risks_in_the_documentation_is_what_they_can():
+    page = (Path(__file__).parents[1] / "docs" / "how_to" / "loss.md").read_text(encoding="utf-8")
+    table = page.split("| | `EmpiricalRisk` | `Risk` |\n|---|---|---|\n")[1].split("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    said = {re.split("[:,]", what)[0]: [answer == "yes" for answer in answers] for what, *answers in rows}
+    assert {answer for _, *answers in rows for answer in answers} == {"yes", "–"}
+    assert said == {what: [can(of_samples), can(of_a_function)] for what, can in ABILITIES.items()}
+
+
 def test_a_function_with_its_parameters_is_a_model_of_samples():
     weights = np.array([0.5, -1.0, 2.0])
-    model, problem = jax.tree_util.Partial(jnp.dot, weights), flowsim.EmpiricalRisk(X, Y)
-    run = flowsim.descend(model, problem, learning_rate=0.1, steps=3)
+    run = flowsim.descend(jax.tree_util.Partial(jnp.dot, weights), of_samples(SQUARED), learning_rate=0.1, steps=3)
     for _ in range(3):
         weights = weights - 0.1 * 2 / 6 * X.T @ (X @ weights - Y)
     np.testing.assert_allclose(run.network.args[0], weights, rtol=1e-12)
