@@ -66,7 +66,7 @@ def _unit(item) -> str:
 
 
 def pytest_configure(config):
-    """Compile quickly, unless asked for otherwise.
+    """Compile quickly, unless `--optimize` is given; slow tests compile flowsim's own programs as flowsim does.
 
     Workers and the processes that tests start inherit the setting. XLA reads it when the first program is compiled,
     and ends a process that names an option it does not know: which ones it knows is found out in another.

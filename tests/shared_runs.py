@@ -68,12 +68,6 @@ def mlp():
 
 
 @pytest.fixture(scope="session")
-def residual_flow(residual, problem):
-    """The flow of the residual network to its limit, at default settings."""
-    return flowsim.integrate(residual, problem)
-
-
-@pytest.fixture(scope="session")
 def mlp_flow(mlp, problem):
     """The flow of the perceptron to its limit, at default settings."""
     return flowsim.integrate(mlp, problem)
