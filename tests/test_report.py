@@ -253,6 +253,17 @@ class TestTable:
             assert "…" not in printed
             assert max(map(len, printed.splitlines())) <= 80
 
+    def test_the_longest_numbers_still_fit_eighty_columns(self, comparison):
+        descent = _at_rate(comparison, 3.0)
+        excess = np.array(descent.trajectory.excess_risk)
+        excess[-1] = 2.687679e248
+        run = changed(descent.trajectory, steps=160000, time=16000.0, excess_risk=excess)
+        wide = dataclasses.replace(descent, learning_rate=0.00125, trajectory=run, distance_to_flow=1.734e14)
+        printed = _printed(dataclasses.replace(comparison, descents=(wide,)).to_dataset(), 80)
+        assert "…" not in printed
+        for number in ("0.00125", "160000", "16000", "2.7e+248", "1600", "1.73e+14"):
+            assert number in printed
+
     def test_rows_are_the_flow_and_then_every_descent(self, data):
         flow, *descents = report.rows(data)
         assert (flow["method"], flow["learning_rate"], flow["outcome"]) == ("GF", None, "CONVERGED")
@@ -356,6 +367,16 @@ class TestSummary:
         assert summary["bounds"] is None
         assert summary["critical_learning_rate"] is None
         assert summary["flow"]["excess_risk"] is None
+
+    def test_a_sharpness_that_is_not_certified_is_unknown_and_not_an_error(self, alone, monkeypatch):
+        def refuse(*_):
+            raise RuntimeError("the sharpness is not certified")
+
+        monkeypatch.setattr("flowsim.dynamics.trajectory.sharpness", refuse)
+        flow = dataclasses.replace(alone.flow, sharpness=None)
+        uncertain = dataclasses.replace(alone, flow=flow).to_dataset()
+        assert report.summary(uncertain)["flow"]["sharpness"] is None
+        assert math.isnan(report.rows(uncertain)[0]["sharpness"])
 
 
 class TestDataset:
