@@ -193,7 +193,11 @@ def test_an_interrupt_leaves_nothing_half_written_and_exit_code_130(tmp_path):
 
 # Of what takes minutes, a part that visits every branch.
 LIGHTER = {
-    "critical_learning_rate": ["sweep.over={network.depth: [5], data.condition: [1, 10]}", "sweep.repetitions=2"],
+    "critical_learning_rate": [
+        "sweep.over={network.depth: [5], data.condition: [1, 10]}",
+        "sweep.repetitions=1",
+        "sweep.critical={lowest: 0.005, highest: 20.0, steps: 2000, precision: 0.1}",
+    ],
     "diabetes": ["descent.steps=2000"],
     "digits": ["descent.learning_rates=[0.1]", "sharpness.records=12", "flow.t1=120"],
     "digits_cross_entropy": ["descent.learning_rates=[0.4]", "sharpness.records=12", "flow.t1=60"],
@@ -207,7 +211,7 @@ LIGHTER = {
 
 def run_lightly(path, folder):
     options = [word for option in LIGHTER.get(path.stem, []) for word in ("--set", option)]
-    assert cli.main([str(path), "--out", str(folder), *options]) == 0
+    assert cli.main([str(path), "--out", str(folder), "--jobs", "1", *options]) == 0
     return json.loads((folder / path.stem / "summary.json").read_text())
 
 

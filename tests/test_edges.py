@@ -184,7 +184,7 @@ def test_a_bare_transformation_is_compared_once_its_time_is_said(parts):
 @pytest.mark.slow
 def test_a_sweep_has_the_times_and_edges_of_its_optimizers(tmp_path, capsys):
     (tmp_path / "many.yaml").write_text(SWEEP)
-    main([str(tmp_path / "many.yaml"), "--out", str(tmp_path)])
+    main([str(tmp_path / "many.yaml"), "--out", str(tmp_path), "--jobs", "1"])
     found = flowsim.open_results(tmp_path / "many").sweep
     assert json.loads(found.attrs["failures"]) == []
     assert list(found["dynamics"].values) == ["gradient_flow", "heavy_ball", "sgd"]

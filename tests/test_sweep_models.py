@@ -198,7 +198,7 @@ def test_scenarios_refuse_models_without_descents_to_follow(write, model, descen
 
 @pytest.mark.slow
 def test_a_sweep_has_the_numbers_of_a_comparison_and_shows_them(write, tmp_path, capsys):
-    assert cli.main([str(write(SCENARIO)), "--out", str(tmp_path / "out")]) == 0
+    assert cli.main([str(write(SCENARIO)), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
     assert "edge, η = 0.1" in capsys.readouterr().out
     folder = tmp_path / "out" / "scenario"
     rows = json.loads((folder / "summary.json").read_text())["sweep"]["rows"]
