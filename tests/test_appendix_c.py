@@ -66,7 +66,7 @@ def test_every_claim_holds_of_runs_at_the_edge_and_fails_of_others():
     assert (most.holds, most.numbers["η = 0.01, share"]) == (False, 0.5)
     assert noisy_claims(with_ends(0.5, np.s_[0, 0, 1]))[2].holds is False
     assert noisy_claims(swept(risk=0.2))[3].holds is False
-    lost = swept()  # with runs that diverged, or stand still at no minimum
+    lost = swept()  # with runs that diverged, or stopped away from a minimum
     lost["outcome"][0, 0, 0], lost["outcome"][1, :2, 1] = int(Outcome.STATIONARY), int(Outcome.DIVERGED)
     numbers = noisy_claims(lost)[1].numbers
     assert (numbers["stationary"], numbers["diverged"]) == (1, 2)

@@ -95,8 +95,8 @@ def test_another_rate_keeps_the_memory_and_goes_on_in_time(ball, descend, risk):
 @pytest.mark.slow
 def test_another_kind_begins_without_memory(ball, descend, risk):
     branch = descend(Adam(0.02), 15, after=ball.branch(60), record_steps=[60, 75, 80, 90, 100])
-    kept = {"states": True, "record_steps": [0, 15, 20, 30, 40], "stopping": NEVER}
-    alone = flowsim.descend(ball.branch(60).weights, risk, optimizer=Adam(0.02), steps=15, **kept)
+    options = {"states": True, "record_steps": [0, 15, 20, 30, 40], "stopping": NEVER}
+    alone = flowsim.descend(ball.branch(60).weights, risk, optimizer=Adam(0.02), steps=15, **options)
     assert same(branch.network, alone.network)
     assert float(branch.times[0]) == pytest.approx(18.0)
     assert float(branch.time) == pytest.approx(18.0 + 15 * 0.02)

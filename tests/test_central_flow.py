@@ -200,7 +200,7 @@ def test_more_eigenvalues_at_the_edge_than_there_is_room_for_end_the_run():
     assert float(run.time) == pytest.approx(arrival(-0.4), abs=1e-4)
 
 
-# The curvature rises for ever along x, and nothing else moves.
+# The curvature rises along x without end, and nothing else moves.
 RAMP = tide(pull=(0, 0, 0), drive=(1, 0, 0))
 
 

@@ -169,8 +169,8 @@ def valley(weights):
 @pytest.mark.slow
 def test_the_central_flow_stays_at_an_edge_that_moves_and_leaves_one_that_rises_faster_than_descent_sharpens():
     model = flowsim.CentralFlow(CosineDecay(0.5, time=8.0, final=0.25), rtol=1e-8)
-    asked = {"t1": 16.0, "ts": np.linspace(0, 16, 41)[1:], "weights": True, "probes": [flowsim.probes.Oscillation()]}
-    run = flowsim.integrate(jnp.array([0.0, 3.9]), flowsim.Risk(valley), model=model, stopping=NEVER, **asked)
+    options = {"t1": 16.0, "ts": np.linspace(0, 16, 41)[1:], "weights": True, "probes": [flowsim.probes.Oscillation()]}
+    run = flowsim.integrate(jnp.array([0.0, 3.9]), flowsim.Risk(valley), model=model, stopping=NEVER, **options)
     times, y, edge = np.asarray(run.times), np.asarray(run.weights[:, 1]), np.asarray(run.diagnostics["moving_edge"])
     sizes, at_edge = np.asarray(run.diagnostics["oscillation"]), np.isclose(y, edge, rtol=1e-9)
     assert at_edge[times < 2.0].sum() > 3

@@ -152,17 +152,17 @@ def test_where_the_minimum_of_the_risk_is_known_the_table_has_the_excess_and_the
     """R = (ab − 1)² + 5: the flow ends at S = 2√(c² + 4) = 8.1, c = a² − b², just beyond the edge at η = 0.25."""
     problem = flowsim.Risk(lambda w: (w["a"] * w["b"] - 1.0) ** 2 + 5.0, infimum=5.0)
     start = {"a": jnp.array(1.9), "b": jnp.array(0.3)}
-    known = flowsim.compare(start, problem, [0.25], steps=40, t1=10.0, records=40, models=["central"])
-    (header,) = (line for line in str(known).splitlines() if "− R_min" in line)
+    compared = flowsim.compare(start, problem, [0.25], steps=40, t1=10.0, records=40, models=["central"])
+    (header,) = (line for line in str(compared).splitlines() if "− R_min" in line)
     assert "√tr Σ" in header
     assert "− R_min" not in str(modelled)
-    row = model_rows(known.to_dataset())[0]
+    row = model_rows(compared.to_dataset())[0]
     assert row["mean_excess_risk"] == pytest.approx(row["mean_risk"] - 5, abs=1e-14)
     rounding = float(np.finfo(float).eps) ** (2 / 3)
-    assert known.models[0].held_within == pytest.approx(1e-9 + rounding, rel=1e-12)
-    assert known.to_dataset()["held_within"].values[-1] == known.models[0].held_within
+    assert compared.models[0].held_within == pytest.approx(1e-9 + rounding, rel=1e-12)
+    assert compared.to_dataset()["held_within"].values[-1] == compared.models[0].held_within
     assert "held_within" not in modelled.to_dataset()
-    (held,) = (one for about in known.statements for one in about.statements if one.name == SHARPNESS_HELD)
+    (held,) = (one for about in compared.statements for one in about.statements if one.name == SHARPNESS_HELD)
     assert held.verdict is Verdict.HOLDS
 
 

@@ -123,9 +123,9 @@ def run(path, *options):
 def test_a_scenario_of_kinds_from_outside_is_kept_with_all_their_options(write):
     path = write(SCENARIO.replace("{gradient", "{solver: mine:Careful, gradient"))
     scenario = read_scenario(path, parse_overrides(["network.width=4"]))
-    kept = resolved(scenario)
-    assert kept["data"].items() >= {"kind": "mine:Wave", "period": 4.0, "samples": 12}.items()
-    assert kept["network"] == {"kind": "mine:Shallow", "width": 4, "size": 0.5}
+    resolution = resolved(scenario)
+    assert resolution["data"].items() >= {"kind": "mine:Wave", "period": 4.0, "samples": 12}.items()
+    assert resolution["network"] == {"kind": "mine:Shallow", "width": 4, "size": 0.5}
     assert type(flow_options(scenario)["solver"]).__name__ == "Careful"
 
 

@@ -138,9 +138,9 @@ def test_panels_a_and_b_show_start_flow_and_descents_by_medians_over_runs_that_d
     assert distance.get_yscale() == sharpness.get_yscale() == "log"
     drawn = {line.get_label(): line.get_ydata() for line in sharpness.lines}
     ended = sweep["outcome"][..., 1:] != Outcome.DIVERGED
-    kept = sweep["final_sharpness"][..., 1:].where(ended).values
+    sharpness_of_ended = sweep["final_sharpness"][..., 1:].where(ended).values
     for column, rate in enumerate(RATES):
-        rows = [row[np.isfinite(row)] for row in kept[:, :, column]]
+        rows = [row[np.isfinite(row)] for row in sharpness_of_ended[:, :, column]]
         expected = [np.median(row) if len(row) else np.nan for row in rows]
         np.testing.assert_allclose(drawn[rf"$\eta = {rate}$"], expected)
     np.testing.assert_allclose(drawn["GF"], sweep["final_sharpness"][..., 0].median("repetition"))

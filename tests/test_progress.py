@@ -72,26 +72,26 @@ def bowl(weights):
 
 @pytest.mark.slow
 def test_a_run_that_is_heard_is_the_same_to_the_last_bit_and_compiles_nothing(often, compiled):
-    problem, start, said = flowsim.Risk(bowl), jnp.ones(2), []
+    problem, start, messages = flowsim.Risk(bowl), jnp.ones(2), []
     flow = partial(flowsim.integrate, start, problem)
     descend = partial(flowsim.descend, start, problem, learning_rate=0.02, steps=4000)
     silent, before = [flow(), descend()], compiled()
-    heard = flow(progress=said.append)
+    heard = flow(progress=messages.append)
     assert same(heard, silent[0])
-    assert len(said) > 5
-    done = [event.fraction for event in said]
+    assert len(messages) > 5
+    done = [event.fraction for event in messages]
     assert done[0] == 0
     assert done == sorted(done)
     assert done[-2] < done[-1] == 1
-    assert {event.stage for event in said} == {"gradient flow"}
-    said.clear()
-    heard = descend(progress=said.append)
+    assert {event.stage for event in messages} == {"gradient flow"}
+    messages.clear()
+    heard = descend(progress=messages.append)
     assert same(heard, silent[1])
     assert compiled() == before
     assert heard.steps < 4000
-    assert {event.total for event in said[:-1]} == {4000}
-    assert said[-1] == f"gradient descent: {int(heard.steps)} of {int(heard.steps)} steps"
-    assert all(early.done < late.done for early, late in pairwise(said))
+    assert {event.total for event in messages[:-1]} == {4000}
+    assert messages[-1] == f"gradient descent: {int(heard.steps)} of {int(heard.steps)} steps"
+    assert all(early.done < late.done for early, late in pairwise(messages))
 
 
 def request_of(**stopping):

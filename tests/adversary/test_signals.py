@@ -213,11 +213,10 @@ runpy.run_module("flowsim", run_name="__main__")
 
 
 def test_a_signal_during_the_import_of_jax_is_one_line_and_no_import_changes_handlers_before(tmp_path):
-    number = signal.SIGTERM
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    (tmp_path / "jax.py").write_text(INTERRUPTED.format(number=number))
+    (tmp_path / "jax.py").write_text(INTERRUPTED.format(number=signal.SIGTERM))
     path = os.pathsep.join((str(tmp_path), str(Path(flowsim.__file__).parents[1])))
     command = [sys.executable, "-c", STARTED, "tiny.yaml"]
     environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (128 + number, LINES[number] + GO_ON)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, LINES[signal.SIGTERM] + GO_ON)
