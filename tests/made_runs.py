@@ -1,14 +1,20 @@
-"""Runs of closed forms, so that tests of tables, figures and pages compute nothing."""
+"""Runs of closed forms, so that tests of tables, figures and pages compute nothing, and what a folder holds of them."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+import xarray
 
 import flowsim
+from flowsim import report
 from flowsim.comparison import Comparison
 from flowsim.dynamics import Outcome, Trajectory
-from flowsim.results.runs import GRADIENT_DESCENT, GRADIENT_FLOW, Edge
+from flowsim.results import ResultFolder
+from flowsim.results.runs import FLOW, GRADIENT_DESCENT, GRADIENT_FLOW, Edge, Run, run_coordinates
+from flowsim.results.schema import RUN
 from flowsim.results.trajectories import ComparedRun
 
 BOUNDS = (4.0, 8.0)
@@ -85,3 +91,54 @@ def with_runs(comparison, change):
 def changed(run, **along):
     """Return a trajectory with other arrays."""
     return replace(run, **{name: jnp.asarray(np.asarray(values)) for name, values in along.items()})
+
+
+SCALES, RATES, REPETITIONS, DEPTH, SAMPLES, FEATURES = [0.3, 0.6, 0.9], [0.02, 0.06], 3, 4, 20, 3
+LOWER, LARGEST_EIGENVALUE = 7.0, 1.5
+# Over the scales; descent follows the flow below 2/η = 100 and 33, and stays there beyond.
+_INITIAL_SHARPNESS = [2.0, 60.0, 500.0]
+_SHARPNESS = [[10.0, 45.0, 200.0], [10.1, 45.5, 97.0], [9.9, 32.0, 31.0]]
+
+
+def made_sweep():
+    """Return three scales by three repetitions of a flow and two descents: two runs diverge, some are on their way."""
+    shape = (len(SCALES), REPETITIONS, 1 + len(RATES))
+    spread = np.array([0.97, 1.0, 1.02])[:, None]
+    outcome = np.full(shape, int(Outcome.CONVERGED))
+    outcome[1, 0, 2], outcome[2, :, 1], outcome[2, :2, 2] = Outcome.STEP_LIMIT, Outcome.STEP_LIMIT, Outcome.DIVERGED
+    sharpness = np.stack(_SHARPNESS, axis=1)[:, None] * spread
+    ends = {"sharpness": sharpness, "risk": 0.1 + 1e-9 * sharpness, "excess_risk": 1e-9 * sharpness}
+    ends |= {"squared_distance": 1e-8 * sharpness, "gradient_norm": 1e-6 * sharpness}
+    starts = {"risk": [1.2, 1.3, 2.0], "excess_risk": [1.1, 1.2, 1.9], "squared_distance": [1.0, 1.1, 1.5]}
+    starts |= {"sharpness": _INITIAL_SHARPNESS}
+    measures = {f"final_{name}": np.where(outcome == Outcome.DIVERGED, np.nan, end) for name, end in ends.items()}
+    measures |= {f"initial_{name}": np.array(values)[:, None] * spread[:, 0] for name, values in starts.items()}
+    measures |= {"outcome": outcome, "steps": np.full(shape, 400)}
+    dims = ("scale", "repetition", RUN)
+    variables = {name: (dims[: values.ndim], values) for name, values in measures.items()}
+    known = {"largest_eigenvalue": LARGEST_EIGENVALUE, "sharpness_lower_bound": LOWER, "sharpness_upper_bound": 9.0}
+    variables |= {name: ("scale", np.full(len(SCALES), value)) for name, value in known.items()}
+    coordinates = {"scale": SCALES, "repetition": np.arange(REPETITIONS), **coordinates_of(RATES)}
+    return xarray.Dataset(variables, coordinates, {"scenario": scenario_of("mlp")})
+
+
+def scenario_of(kind):
+    network, data = {"kind": kind, "depth": DEPTH}, {"samples": SAMPLES, "features": FEATURES}
+    return json.dumps({"network": network, "data": data})
+
+
+def coordinates_of(rates):
+    return run_coordinates([FLOW, *(Run(GRADIENT_DESCENT, rate) for rate in rates)])
+
+
+def write_without_figures(dataset, folder, name="trajectories.nc"):
+    """Write a data set and its page; figures take long."""
+    ResultFolder(folder).write_dataset(dataset, name)
+    document = report.document(flowsim.open_results(folder), folder.name)
+    replace(document, draw=dict).write(ResultFolder(folder))
+    return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the content of each file in a folder and in those below."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -7,10 +7,29 @@ import jax
 import numpy as np
 import pytest
 from conftest import QUICK_COMPILATION, known_flags
+from matplotlib import rcParams
+from matplotlib.mathtext import MathTextParser
 
 import flowsim
 from flowsim.data import gaussian_teacher
 from flowsim.runtime.compiling import with_options
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _formulas_are_laid_out_once():
+    """Keep how Matplotlib lays out every formula; it keeps 50 a figure, and half the time of a figure goes there."""
+    lay_out, layouts = MathTextParser.parse, {}
+
+    def parse(parser, text, dpi=72, prop=None, **options):
+        # By `hash`: Matplotlib changes the properties of a font in place.
+        key = (parser._output_type, text, dpi, hash(prop), rcParams["text.antialiased"], *options.items())
+        if key not in layouts:
+            layouts[key] = lay_out(parser, text, dpi, prop, **options)
+        return layouts[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MathTextParser, "parse", parse)
+        yield
 
 
 @pytest.fixture(scope="session")

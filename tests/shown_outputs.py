@@ -11,6 +11,7 @@ A page is run from its first block to its last, in one namespace and one folder.
 import argparse
 import contextlib
 import io
+import math
 import os
 import re
 import shlex
@@ -108,17 +109,15 @@ def output_of(example: Example) -> str:
 
 def _outputs(text: str) -> str:
     """Return what the commands of flowsim print, without the names of the files that they write."""
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "COLUMNS": _COLUMNS}
     lines: list[str] = []
     for words in commands(text):
         if words[1:3] == ["-m", "flowsim"]:
-            done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True, check=False, env=_env())
+            command = [sys.executable, *words[1:]]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
             assert done.returncode in (0, 1), done.stderr
             lines += [line.rstrip() for line in done.stdout.splitlines() if not line.startswith("wrote ")]
     return "\n".join(lines) + "\n"
-
-
-def _env() -> dict[str, str]:
-    return {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": _COLUMNS}
 
 
 def _compared(example: Example) -> str | None:
@@ -129,7 +128,8 @@ def _compared(example: Example) -> str | None:
 def difference(shown: str, printed: str) -> str | None:
     """Return how a shown output differs from what was printed: words have to be the same, numbers nearly."""
     for one, other in zip(_lines(shown), _lines(printed), strict=False):
-        if _NUMBER.sub("#", one) != _NUMBER.sub("#", other) or not all(map(_close, *map(_numbers, (one, other)))):
+        close = partial(math.isclose, rel_tol=_RTOL, abs_tol=_ROUNDING)
+        if _NUMBER.sub("#", one) != _NUMBER.sub("#", other) or not all(map(close, _numbers(one), _numbers(other))):
             return f"shown:   {one}\nprinted: {other}"
     counts = [len(_lines(text)) for text in (shown, printed)]
     return None if counts[0] == counts[1] else f"{counts[0]} lines are shown, {counts[1]} were printed:\n{printed}"
@@ -142,10 +142,6 @@ def _lines(text: str) -> list[str]:
 
 def _numbers(line: str) -> list[float]:
     return [float(found.replace("−", "-")) for found in _NUMBER.findall(line)]
-
-
-def _close(one: float, other: float) -> bool:
-    return abs(one - other) <= max(_RTOL * max(abs(one), abs(other)), _ROUNDING)
 
 
 def checked_yaml(example: Example) -> None:
@@ -165,12 +161,6 @@ def checked_yaml(example: Example) -> None:
         read_scenario(Path(folder) / "shown.yaml")
 
 
-def checked_commands(example: Example) -> None:
-    """Check that every command of a block is one that can be given."""
-    for words in commands(example.parsed):
-        _check_command(words)
-
-
 def commands(text: str) -> Iterator[list[str]]:
     """Yield the words of every command, `python` in place of the one of a virtual environment."""
     for line in text.replace("\\\n", " ").splitlines():
@@ -180,14 +170,19 @@ def commands(text: str) -> Iterator[list[str]]:
                 yield [re.sub(r"^\.venv/bin/|(?<=^python)3$", "", words[0]), *words[1:]]
 
 
-def _check_command(words: list[str]) -> None:
-    program, *rest = words
+def checked_commands(example: Example) -> None:
+    """Check that every command of a block is one that can be given."""
+    for program, *rest in commands(example.parsed):
+        _check_command(program, rest)
+
+
+def _check_command(program: str, rest: list[str]) -> None:
     if program == "python" and rest[:2] == ["-m", "flowsim"]:
         _check_flowsim(rest[2:])
     elif program == "python" and rest[0].endswith(".py"):
         assert (ROOT / rest[0]).is_file(), f"{rest[0]} is not there"
     elif program == "python":
-        assert rest[:2] in (["-m", "venv"], ["-m", "pytest"]), words
+        assert rest[:2] in (["-m", "venv"], ["-m", "pytest"]), rest
     elif program == "pip":
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         asked = re.findall(r"\[([a-z]+)\]", " ".join(rest))
@@ -212,22 +207,19 @@ def _check_flowsim(words: list[str]) -> None:
 
 def rewritten(path: Path) -> str:
     """Run a page, and return its text with what was printed in place of what is shown."""
-    found: list[tuple[int, int, str]] = []
+    outputs: list[tuple[int, int, str]] = []
 
     def shown(example: Example) -> None:
         start = example.region.start + len(_FENCE)
-        found.append((start, start + len(example.parsed), "".join(f"{line.rstrip()}\n" for line in _whole(example))))
+        lines = output_of(example).strip("\n").splitlines()
+        outputs.append((start, start + len(example.parsed), "".join(f"{line.rstrip()}\n" for line in lines)))
 
     with tempfile.TemporaryDirectory() as folder:
         run(path, Path(folder), shown)
     text = path.read_text(encoding="utf-8")
-    for start, end, printed in reversed(found):
+    for start, end, printed in reversed(outputs):
         text = text[:start] + printed + text[end:]
     return text
-
-
-def _whole(example: Example) -> list[str]:
-    return output_of(example).strip("\n").splitlines()
 
 
 def main(arguments: list[str]) -> None:

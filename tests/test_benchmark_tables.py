@@ -33,14 +33,10 @@ def tables(modules, monkeypatch, tmp_path):
     return tables
 
 
-def test_the_readme_says_what_was_kept(modules):
-    readme = modules[1].README.read_text(encoding="utf-8")
-    assert modules[1].written(readme) == readme, "run: python benchmarks/tables.py"
-
-
-def test_all_that_is_kept_is_shown(modules):
+def test_the_readme_says_all_that_is_stored_and_nothing_else(modules):
     saved, tables = modules
     readme = tables.README.read_text(encoding="utf-8")
+    assert tables.written(readme) == readme, "run: python benchmarks/tables.py"
     assert tables.named(readme) == {file.stem for file in saved.RESULTS.glob("*.json")}
     assert readme.count("<!--") == len(tables.MARK.findall(readme)), "a mark is alone between empty lines"
 

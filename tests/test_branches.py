@@ -235,7 +235,6 @@ def test_a_scenario_makes_forks_and_schedules(read):
         ("{learning_rates: [0.1], schedule: {kind: warm_up, time: -3}}", "time must be a finite number above 0"),
         ("{learning_rates: [0.1], schedule: warm_up}", r"write schedule: \[{kind: warm_up, time: 10.0}\]"),
         ("{learning_rates: [0.1], steps: 100, forks: [{step: 100}]}", "expected a step before the last, 100"),
-        ("{learning_rates: [0.1], forks: [{stp: 100}]}", "found an unknown key; expected one of step, learning_rates"),
         ("{forks: [{step: 100}]}", "1 without learning rates; expected descents that they go on from"),
     ],
 )

@@ -5,32 +5,17 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from lewkowycz_2020 import (
-    OneSample,
-    Phases,
-    Start,
-    TwoLayers,
-    descents_of,
-    ends,
-    peak_claim,
-    phase_claims,
-    single_of,
-)
+from lewkowycz_2020 import OneSample, Phases, Start, TwoLayers, descents_of, ends, peak_claim, phase_claims, single_of
 from numpy.testing import assert_allclose
 
 import flowsim
 from flowsim import EmpiricalRisk, Outcome, Stopping, cli
-from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
 WIDTH = 64
 SHIPPED = Path(__file__).parents[1] / "papers" / "lewkowycz_2020" / "catapult.yaml"
-SMALL = [
-    "network.width=64",
-    "sweep.over={network.width: [64]}",
-    "sweep.repetitions=2",
-    "sweep.descent=[{learning_rates: [1.0, 2.9, 4.6], steps: 400}]",
-    "descent={learning_rates: [1.0, 2.9, 4.6], steps: 400}",
-]
+DESCENT = "{learning_rates: [1.0, 2.9, 4.6], steps: 400}"
+SMALL = ["network.width=64", "sweep.over={network.width: [64]}", "sweep.repetitions=2"]
+SMALL += [f"descent={DESCENT}", f"sweep.descent=[{DESCENT}]"]
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +45,10 @@ def test_the_sharpness_of_the_model_has_a_closed_form_and_its_flow_conserves_one
 def test_the_recursion_ends_where_descent_does(product, model):
     problem, network, kernel, f = model
     rate = product / (2 * kernel)
-    start = Start.of(np.array(f**2), np.array(2 * abs(f) * kernel**0.5), WIDTH, rate)
-    assert_allclose(start.product, product, rtol=1e-14)
-    options = {"learning_rate": rate, "steps": 150, "stopping": Stopping(gradient_norm=None), "weights": True}
-    run = flowsim.descend(network, problem, **options)
-    end = run.network
-    reached = float((np.sum(end.first**2) + np.sum(end.last**2)) / WIDTH)
-    exact = ends(start, 150)
+    exact = ends(Start.of(np.array(f**2), np.array(2 * abs(f) * kernel**0.5), WIDTH, rate), 150)
+    stopping = Stopping(gradient_norm=None)
+    run = flowsim.descend(network, problem, learning_rate=rate, steps=150, stopping=stopping)
+    reached = float((np.sum(run.network.first**2) + np.sum(run.network.last**2)) / WIDTH)
     # Rounding grows with the risk on its way up, by less than 10⁵ here.
     assert_allclose(reached / kernel, exact.kernel, rtol=1e5 * np.finfo(float).eps * 10)
     assert_allclose(np.max(run.risk) / run.risk[0], exact.peak, rtol=1e-9)
@@ -81,73 +63,41 @@ def test_the_recursion_diverges_beyond_four_and_only_there():
     np.testing.assert_array_equal(end.diverged, products > 4)
     assert np.isinf(end.peak[end.diverged]).all()
     assert (np.diff(end.kernel[:2]) < 0).all()
-
-
-def test_at_four_exactly_the_kernel_stays_while_the_output_swings():
-    """a' = a + φ²(a − 4) = a without rounding, from numbers that are exact."""
-    end = ends(Start(np.array([4.0]), np.array([0.0625])), 1000)
-    assert not end.diverged.any()
-    assert end.kernel[0] == 1
+    # At four exactly the output swings, and a' = a + φ²(a − 4) = a without rounding, from numbers that are exact.
+    swings = ends(Start(np.array([4.0]), np.array([0.0625])), 1000)
+    assert not swings.diverged.any()
+    assert swings.kernel[0] == 1
 
 
 def test_descents_of_several_lengths_stop_where_each_of_them_ends():
     start = Start(np.array([2.5]), np.array([0.01]))
-    both = ends(Start(np.repeat(start.product, 2), np.repeat(start.move, 2)), np.array([3, 60]))
-    assert_allclose(both.kernel, np.concatenate([ends(start, 3).kernel, ends(start, 60).kernel]), rtol=0)
-    assert both.kernel[0] > both.kernel[1]
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """The shipped scenario at small sizes, run by the command line."""
-    folder = tmp_path_factory.mktemp("catapult")
-    options = [f"--set={setting}" for setting in SMALL]
-    assert cli.main([str(SHIPPED), *options, "--out", str(folder), "--jobs", "1"]) == 0
-    return flowsim.open_results(folder / "catapult")
+    kernel = ends(Start(np.repeat(start.product, 2), np.repeat(start.move, 2)), np.array([3, 60])).kernel
+    assert_allclose(kernel, np.concatenate([ends(start, 3).kernel, ends(start, 60).kernel]), rtol=0)
+    assert kernel[0] > kernel[1]
 
 
 @pytest.mark.slow
-def test_the_scenario_finds_the_three_phases(results):
+def test_the_scenario_finds_the_three_phases_and_each_claim_fails_where_the_runs_say_otherwise(tmp_path):
+    options = [f"--set={setting}" for setting in SMALL]
+    assert cli.main([str(SHIPPED), *options, "--out", str(tmp_path), "--jobs", "1"]) == 0
+    results = flowsim.open_results(tmp_path / "catapult")
     claims = Phases().claims(results)
     assert [claim.holds for claim in claims] == [True] * 5
     assert claims[0].numbers["other_outcome"] == 0
     assert claims[0].numbers["resting"] == 4  # two starts, two learning rates that do not diverge
     assert (results.folder / "figures" / "phases.png").stat().st_size > 5000
 
-
-@pytest.mark.slow
-def test_every_claim_fails_where_the_runs_say_otherwise(results):
     sweep = results.required("sweep")  # runs: the flow, and descents that are lazy, thrown, and lost
     # Which claim fails if a run ended at so many times its sharpness, or diverged.
     broken = [(0, 1, 1 + 1e-5), (1, 1, 0.5), (2, 2, 1e3), (0, 2, None), (1, 1, None), (2, 2, None), (3, 2, None)]
     for number, run, factor in broken:
         changed = sweep.copy(deep=True)
+        changed["final_sharpness"][..., run] *= factor or 1
         if factor is None:
             changed["outcome"][..., run] = int(Outcome.DIVERGED)
-        else:
-            changed["final_sharpness"][..., run] *= factor
         assert phase_claims(descents_of(changed))[number].holds is False
-    bounded = sweep.isel(run=slice(0, 3))
-    assert phase_claims(descents_of(bounded))[3].holds is None
+    assert phase_claims(descents_of(sweep.isel(run=slice(0, 3))))[3].holds is None
     single = results.required("trajectories").copy(deep=True)
     assert peak_claim(single_of(single, WIDTH)).holds is True
     single["risk"][1, 3] = 1e3
     assert peak_claim(single_of(single, WIDTH)).holds is False
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("sweep.over={network.scale: [0.5]}", "found no sweep over the width alone"),
-        ("loss=huber", "found the loss huber; expected squared_error"),
-        ("data={kind: gaussian, samples: 5, features: 2}", "found data of kind gaussian; expected what the recursion"),
-    ],
-)
-def test_the_figure_refuses_what_the_recursion_is_not_about(setting, message):
-    with pytest.raises(ScenarioError, match=message):
-        read_scenario(SHIPPED, parse_overrides([setting]))
-
-
-def test_a_network_without_units_is_refused():
-    with pytest.raises(ValueError, match="width is 0: expected one or more"):
-        TwoLayers(1, 0, key=jax.random.key(0))

@@ -2,25 +2,22 @@
 
 import dataclasses
 from functools import cache
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from test_edge_flow import FOREVER, edge_of_stability, flat
 
 import flowsim
 from flowsim.edge.central_field import CentralField, Edge
 from flowsim.edge.central_onset import Growth
 from flowsim.edge.complementarity import complementary_covariance, symmetric_basis
-from flowsim.networks import split
-from flowsim.scenarios import build, read_scenario
 from flowsim.solvers.field import gradient_field
 
 ETA = 0.2
 EDGE = 2 / ETA
-FOREVER = flowsim.Stopping(gradient_norm=None)
 
 
 class AtTheEdge(flowsim.Probe):
@@ -53,10 +50,6 @@ def central(start, risk, *, eta=ETA, rtol=1e-8, t1=float("inf"), most=4, **optio
     return run, {name: np.asarray(value) for name, value in run.diagnostics["edge"].items()}
 
 
-def flat(path):
-    return np.asarray(jax.vmap(lambda tree: ravel_pytree(tree)[0])(split(path)[0]))
-
-
 # --- the field ------------------------------------------------------------------------------------------------------
 
 
@@ -78,8 +71,8 @@ def test_the_field_of_order_two_holds_an_eigenvalue_at_an_edge_that_moves():
         options = {"most": 1, "near": 0.9, "scouts": 2, "order": 2, "drift": drift}
         options |= {"growth": Growth.unknown(eta), "steps": eta, "waits": jnp.array(False), "missed": eta}
         central = CentralField(field, eta, relaxation, jnp.array(1e-9), jnp.array(1e-10), edge, **options)
-        found, _, _ = central.reading(weights, edge, look=jnp.array(False), ends=jnp.array(False))
-        return found.slope, found.covariance, found.objective, found.gradient_norm
+        there, _, _ = central.reading(weights, edge, look=jnp.array(False), ends=jnp.array(False))
+        return there.slope, there.covariance, there.objective, there.gradient_norm
 
     for x, z, relaxation, drift in ((2.0, 1.0, 0.2, 0.0), (2.01, 0.5, 0.3, 0.0), (2.0, 1.0, 0.2, 0.01)):
         slope, covariance, objective, norm = reading(x, z, relaxation, drift)
@@ -185,8 +178,8 @@ def test_the_tighter_the_tolerance_the_smaller_the_error():
 
     def error(rtol):
         run, _ = tide_run((*heights, 0.0), tide(), TIMES, t1=9.0, rtol=rtol)
-        found = np.stack([run.network["x"][:2], run.network["z"][:2]])
-        return np.linalg.norm(found - exact) / np.linalg.norm(exact)
+        end = np.stack([run.network["x"][:2], run.network["z"][:2]])
+        return np.linalg.norm(end - exact) / np.linalg.norm(exact)
 
     for rtol in (1e-4, 1e-5, 1e-6, 1e-7, 1e-8):
         assert error(rtol) < 10 * rtol
@@ -200,30 +193,20 @@ def test_more_eigenvalues_at_the_edge_than_there_is_room_for_end_the_run():
     assert float(run.time) == pytest.approx(arrival(-0.4), abs=1e-4)
 
 
-# The curvature rises along x without end, and nothing else moves.
-RAMP = tide(pull=(0, 0, 0), drive=(1, 0, 0))
-
-
-@pytest.fixture(scope="module")
-def at_rest():
-    return tide_run((0.0, 0.0, 0.0), RAMP, TIMES)
-
-
 @pytest.mark.slow
-def test_a_flow_that_the_edge_holds_off_every_minimum_has_not_converged(at_rest):
-    run, edge = at_rest
+def test_a_flow_that_the_edge_holds_off_every_minimum_predicts_the_two_cycle_of_descent_and_has_not_converged():
+    """The curvature rises along x without end, and nothing else moves.
+
+    Descent swings between ±√2 at x = 2, where the risk is 8 and ‖∇R‖² 200; the latter is predicted to order η².
+    """
+    ramp = tide(pull=(0, 0, 0), drive=(1, 0, 0))
+    run, edge = tide_run((0.0, 0.0, 0.0), ramp, TIMES)
     assert run.outcome is flowsim.Outcome.FIXED_POINT
     assert float(run.gradient_norm[-1]) == pytest.approx(1)
     np.testing.assert_allclose(run.network["x"], [2, 0, 0], atol=1e-8)
     assert edge["covariance"][-1].sum() == pytest.approx(2, rel=1e-8)
-
-
-@pytest.mark.slow
-def test_the_predictions_are_those_of_descents_two_cycle(at_rest):
-    """Descent swings between ±√2 at x = 2, where the risk is 8 and ‖∇R‖² 200; the latter is predicted to order η²."""
-    _, edge = at_rest
     start = {"x": jnp.array([2.0, 0, 0]), "y": jnp.array([np.sqrt(2), 0, 0]), "z": jnp.zeros(3)}
-    descent = flowsim.descend(start, RAMP, learning_rate=ETA, steps=11, stopping=FOREVER)
+    descent = flowsim.descend(start, ramp, learning_rate=ETA, steps=11, stopping=FOREVER)
     assert float(descent.network["y"][0]) == pytest.approx(-np.sqrt(2))
     rows = edge["oscillation"][-1]
     np.testing.assert_allclose(rows.T @ rows, np.diag([0, 0, 0, 2, 0, 0, 0, 0, 0]), atol=1e-6)
@@ -270,6 +253,14 @@ def rotated(values, seed):
     return (turn * np.array(values)) @ turn.T
 
 
+def start_at(matrix):
+    return {"m": jnp.asarray(np.einsum("nij,ij->n", symmetric_basis(3), matrix)), "y": jnp.zeros(3)}
+
+
+def matrix_of(run):
+    return np.einsum("n,nij->ij", np.asarray(run.network["m"]), symmetric_basis(3))
+
+
 @pytest.mark.slow
 def test_eigenvectors_that_turn_into_each_other_end_at_the_projection_onto_what_is_flat_enough():
     """Coupled: M sets out with other eigenvectors than D, so that T₁₂ ≠ 0 and Σ turns all the way.
@@ -278,16 +269,15 @@ def test_eigenvectors_that_turn_into_each_other_end_at_the_projection_onto_what_
     turn ever faster.
     """
     aim, begin = rotated((17.0, 14.0, 11.0), 0), rotated((8.0, 5.0, 3.0), 1)
-    basis, problem = symmetric_basis(3), Bowl(jnp.asarray(aim))
-    start = {"m": jnp.asarray(np.einsum("nij,ij->n", basis, begin)), "y": jnp.zeros(3)}
+    start, problem = start_at(begin), Bowl(jnp.asarray(aim))
     run, edge = central(start, problem, **until(30.0))
-    np.testing.assert_allclose(np.einsum("n,nij->ij", np.asarray(run.network["m"]), basis), EDGE * np.eye(3), atol=1e-7)
+    np.testing.assert_allclose(matrix_of(run), EDGE * np.eye(3), atol=1e-7)
     rows = edge["oscillation"][-1][:, -3:]
     np.testing.assert_allclose(rows.T @ rows, 2 * (aim - EDGE * np.eye(3)), atol=1e-6)
     assert edge["active"][-1] == 3
     check_complementarity(edge)
     run, _ = central(start, problem, **until(10.0), rtol=1e-4)
-    np.testing.assert_allclose(np.einsum("n,nij->ij", np.asarray(run.network["m"]), basis), EDGE * np.eye(3), atol=1e-3)
+    np.testing.assert_allclose(matrix_of(run), EDGE * np.eye(3), atol=1e-3)
     assert run.steps < 40  # 16 measured, and 79 where the second had to come to ten digits while one alone was held
 
 
@@ -297,9 +287,7 @@ def test_two_coupled_eigenvalues_are_followed_as_by_scipy_from_dense_matrices():
     import scipy.integrate
 
     aim, begin = rotated((16.0, 13.0, 4.0), 2), rotated((8.0, 7.0, 3.0), 3)
-    basis = symmetric_basis(3)
-    problem = Bowl(jnp.asarray(aim))
-    start = {"m": jnp.asarray(np.einsum("nij,ij->n", basis, begin)), "y": jnp.zeros(3)}
+    start, problem = start_at(begin), Bowl(jnp.asarray(aim))
     run, edge = central(start, problem, **until(1.8, begin=0.9), rtol=1e-9)
     assert edge["active"][0] == 2
     value, path = lambda w: problem(ravel_pytree(start)[1](w)), flat(run.weights)
@@ -337,41 +325,18 @@ def test_a_scalar_network_ends_at_the_flattest_minimum_that_descent_can_reach(x,
     assert edge["switches"][-1] <= 2
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (flowsim.CentralFlow(-0.1), "learning_rate"),
-        (flowsim.CentralFlow(0.1, most=0), "most must be a whole number"),
-        (flowsim.CentralFlow(0.1, order=3), "order must be 1 or 2"),
-        (flowsim.CentralFlow(0.1, rtol=1e-20), "rtol=1e-20 is finer"),
-    ],
-)
-def test_a_central_flow_that_cannot_be_is_refused(model, message):
-    with pytest.raises(ValueError, match=message):
-        model.checked(jnp.dtype(float))
-
-
 # --- a network ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def at_the_edge():
-    """The network of Figure 1c and 1d in the paper, where descent with η = 0.1 is at the edge from t = 1.2 on."""
-    file = Path(__file__).parents[1] / "scenarios" / "edge_of_stability.yaml"
-    problem, network, _ = build(read_scenario(file), file.parent)
-    return network, problem
-
-
-@pytest.fixture(scope="module")
-def to_its_limit(at_the_edge):
-    """Return a function that runs the flow at a tolerance."""
-    return cache(lambda rtol: central(*at_the_edge, eta=0.1, rtol=rtol, ts=[20.0, 40.0], records=None))
-
-
 @pytest.mark.slow
-def test_at_the_edge_of_a_network_the_flow_stays_near_the_mean_of_descent(at_the_edge, to_its_limit):
+def test_at_the_edge_of_a_network_the_flow_stays_near_the_mean_of_descent_and_has_a_limit_in_a_fraction_of_its_steps():
     """Against means over 20 steps: 0.046 and 0.042 at t = 20 and 40, where the gradient flow is off by 0.3."""
-    network, problem = at_the_edge
+    network, problem = edge_of_stability()
+
+    @cache
+    def to_its_limit(rtol):
+        return central(network, problem, eta=0.1, rtol=rtol, ts=[20.0, 40.0], records=None)
+
     descent = flowsim.descend(
         network, problem, learning_rate=0.1, steps=411, record_steps=np.arange(412), weights=True, stopping=FOREVER
     )
@@ -381,10 +346,6 @@ def test_at_the_edge_of_a_network_the_flow_stays_near_the_mean_of_descent(at_the
     distances = np.linalg.norm(flat(run.weights)[:2] - means, axis=1)
     np.testing.assert_allclose(distances, [0.046, 0.042], rtol=0.05)
     np.testing.assert_allclose(edge["values"][:2, 0], 20, rtol=1e-8)
-
-
-@pytest.mark.slow
-def test_to_its_limit_a_network_takes_a_fraction_of_descents_steps(to_its_limit):
     reference = flat(to_its_limit(1e-9)[0].weights)[-1]
     for rtol, gradients in ((1e-4, 400), (1e-6, 900)):
         run, _ = to_its_limit(rtol)
@@ -414,14 +375,14 @@ def test_the_covariance_and_what_it_leaves_over_are_complementary():
     ranks, size, basis = set(), 4, symmetric_basis(4)
     for seed in range(30):
         gram, drive = drawn(seed, size)
-        found = np.asarray(solved(gram, drive, size))
-        left = np.einsum("n,nij->ij", gram @ np.einsum("nij,ij->n", basis, found), basis) - drive
-        unit = np.abs(drive).max() / np.diag(gram).max()
-        met = np.abs(drive).max() * (1 + np.abs(found).max() / unit)
-        assert np.linalg.eigvalsh(found)[0] >= -1e-12 * np.abs(found).max()
+        covariance = np.asarray(solved(gram, drive, size))
+        left = np.einsum("n,nij->ij", gram @ np.einsum("nij,ij->n", basis, covariance), basis) - drive
+        unit, largest = np.abs(drive).max() / np.diag(gram).max(), np.abs(covariance).max()
+        met = np.abs(drive).max() * (1 + largest / unit)
+        assert np.linalg.eigvalsh(covariance)[0] >= -1e-12 * largest
         assert np.linalg.eigvalsh(left)[0] >= -1e-12 * met
-        assert np.abs(found @ left).max() <= 1e-12 * met * max(np.abs(found).max(), unit)
-        ranks.add(int((np.linalg.eigvalsh(found) > 1e-8 * np.abs(found).max()).sum()) if found.any() else 0)
+        assert np.abs(covariance @ left).max() <= 1e-12 * met * max(largest, unit)
+        ranks.add(int((np.linalg.eigvalsh(covariance) > 1e-8 * largest).sum()) if covariance.any() else 0)
     assert len(ranks) >= size  # most ranks occur, those between among them
 
 
@@ -441,12 +402,12 @@ def test_the_covariance_is_the_minimizer_that_scipy_finds_and_only_the_active_bl
         def of_root(entries, value=value):
             return value(entries.reshape(2, 2) @ entries.reshape(2, 2).T)
 
-        found = np.asarray(solved(gram, drive, 2))
-        assert not found[2:].any()
+        covariance = np.asarray(solved(gram, drive, 2))
+        assert not covariance[2:].any()
         starts = np.random.default_rng(1).normal(size=(4, 4))
         best = min(scipy.optimize.minimize(of_root, start, tol=1e-12).fun for start in starts)
-        assert value(found[:2, :2]) == pytest.approx(best, abs=1e-9)
-        ranks.add(int(np.sum(np.linalg.eigvalsh(found[:2, :2]) > 1e-9)))
+        assert value(covariance[:2, :2]) == pytest.approx(best, abs=1e-9)
+        ranks.add(int(np.sum(np.linalg.eigvalsh(covariance[:2, :2]) > 1e-9)))
     assert ranks == {0, 1, 2}
 
 

@@ -1,19 +1,16 @@
 """The central flow of order two, and when it holds the sharpness, against what SciPy makes of its equations."""
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import ArrayLike
+from test_edge_flow import FOREVER, edge_of_stability
 
 import flowsim
 from flowsim.edge.central_onset import Growth
-from flowsim.scenarios import build, parse_overrides, read_scenario
 
 ETA = 0.2
-FOREVER = flowsim.Stopping(gradient_norm=None)
 
 
 class Tide(flowsim.Problem):
@@ -73,31 +70,29 @@ def first_amplitude(y):
 RECORDS = 160
 
 
-def run_of(y, times, rtol=None, *, eta=ETA, x=0.0, tide=None, dtype=float):
-    """Return a run with room for its records; another one of the dtype compiles nothing."""
+def run_of(y, times, rtol=None, *, eta=ETA, x=0.0, tide=None):
+    """Return a run with room for its records; another one compiles nothing."""
     assert len(times) == RECORDS
-    start = {name: jnp.asarray(value, dtype) for name, value in (("x", x), ("y", y), ("z", 0.0))}
+    start = {"x": jnp.array(x), "y": jnp.array(y), "z": jnp.array(0.0)}
     tide = jax.tree.map(jnp.asarray, Tide() if tide is None else tide)
     options = {"weights": True, "probes": [flowsim.probes.Oscillation()], "max_steps": 1000, "stopping": FOREVER}
     model = flowsim.CentralFlow(eta, order=2, rtol=rtol)
     return flowsim.integrate(start, tide, model=model, ts=times, t1=times[-1], **options)
 
 
-@pytest.mark.parametrize(("begin", "end"), [(1e-3, 12.0), (1e-4, 12.9)])
+TIMES = np.linspace(0.5, 12.0, RECORDS)
+
+
 @pytest.mark.slow
-def test_x_passes_the_edge_until_the_oscillation_is_large_enough_and_comes_back(begin, end):
+def test_x_passes_the_edge_until_the_oscillation_is_large_enough_and_comes_back():
     """ηS is 1.6 where it begins: the first amplitude is the way to the floor, decays up to x = 2, and then grows."""
-    times = np.linspace(0.5, end, RECORDS)
-    (x, z), held = reference(first_amplitude(begin), times)
+    (x, z), held = reference(first_amplitude(1e-3), TIMES)
     assert x.max() > 3.7
-    run = run_of(begin, times, 1e-8)
+    run = run_of(1e-3, TIMES, 1e-8)
     np.testing.assert_allclose(np.asarray(run.weights["x"])[:RECORDS], x, atol=1e-4)
     np.testing.assert_allclose(np.asarray(run.weights["z"])[:RECORDS], z, atol=1e-4)
     oscillates = np.asarray(run.diagnostics["oscillation"])[:RECORDS] > 0
-    assert oscillates.tolist() == (times > held).tolist()
-
-
-TIMES = np.linspace(0.5, 12.0, RECORDS)
+    assert oscillates.tolist() == (held < TIMES).tolist()
 
 
 @pytest.mark.slow
@@ -108,22 +103,6 @@ def test_the_tighter_the_tolerance_the_smaller_the_error_of_order_two():
         path = run_of(1e-3, TIMES, rtol).weights
         error = np.hypot(np.asarray(path["x"])[at] - x, np.asarray(path["z"])[at] - z)
         assert error.max() < expected
-
-
-@pytest.mark.slow
-def test_order_two_runs_in_single_precision_and_under_vmap(compiled_quickly):
-    amplitudes = np.array([1e-3, 3e-4], np.float32)
-
-    @compiled_quickly
-    @jax.vmap
-    def path(amplitude):
-        return run_of(amplitude, TIMES, 1e-4, dtype=jnp.float32).weights["x"]
-
-    found = path(amplitudes)
-    assert found.dtype == jnp.float32
-    for x, amplitude in zip(found, amplitudes, strict=True):
-        (expected, _), _ = reference(first_amplitude(float(amplitude)), TIMES)
-        np.testing.assert_allclose(x[:RECORDS], expected, atol=2e-3)
 
 
 @pytest.mark.slow
@@ -185,12 +164,10 @@ def test_an_oscillation_takes_over_from_a_sharpness_that_rises_rests_or_falls():
 @pytest.mark.slow
 def test_order_two_is_closer_to_descent_below_the_edge_and_at_it():
     """The flow of seed 1 goes to ηS = 1.74 and 2.18 until t = 40."""
-    file = Path(__file__).parents[1] / "scenarios" / "edge_of_stability.yaml"
-    problem, network, _ = build(read_scenario(file, parse_overrides(["seed=1"])), file.parent)
-    names = ["gradient", "central", "central_2"]
-    found = flowsim.compare(network, problem, [0.08, 0.1], models=names, t1=40.0, stopping=FOREVER)
-    assert [run.dynamics for run in found.models] == ["central"] * 2 + ["central_2"] * 2
-    runs = (*found.descents, *found.models)
+    names, options = ["gradient", "central", "central_2"], {"t1": 40.0, "stopping": FOREVER, "sharpness": False}
+    compared = flowsim.compare(*edge_of_stability("seed=1"), [0.08, 0.1], models=names, **options)
+    assert [run.dynamics for run in compared.models] == ["central"] * 2 + ["central_2"] * 2
+    runs = (*compared.descents, *compared.models)
     columns = [np.asarray(run.trajectory.diagnostics["centre_distance"]) for run in runs]
     flow, published, second = np.reshape([known[np.isfinite(known)][-1] for known in columns], (3, 2))
     assert (second < published / [10, 2]).all()

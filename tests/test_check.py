@@ -15,7 +15,7 @@ from flowsim.cli.jobs import read_jobs
 from flowsim.cli.options import parser
 from flowsim.dynamics import GradientFlow
 from flowsim.solvers.solver import memory_of
-from flowsim.sweeps import BlockStore
+from flowsim.sweeps import BlockStore, plan
 
 SMALL = """
 data: {kind: gaussian, samples: 20, features: 3}
@@ -47,8 +47,7 @@ def job(here):
 
     def read(*overrides, name="small.yaml", quick=False):
         words = [name, *(word for override in overrides for word in ("--set", override)), *["--quick"] * quick]
-        (found,) = read_jobs(parser(cli.command.SUBCOMMANDS.values()).parse_args(words))
-        return found
+        return read_jobs(parser(cli.command.SUBCOMMANDS.values()).parse_args(words))[0]
 
     return read
 
@@ -57,19 +56,18 @@ def job(here):
 def estimated(job):
     """Return a function that estimates what a scenario takes at `PACE`."""
 
-    def found(*overrides, processes=1, **options):
-        store = BlockStore(Path("results") / ".blocks")
-        return estimate(job(*overrides, **options), store=store, processes=processes, pace=PACE)
-
-    return found
+    store = BlockStore(Path("results") / ".blocks")
+    return lambda *overrides, processes=1, **options: estimate(
+        job(*overrides, **options), store=store, processes=processes, pace=PACE
+    )
 
 
 def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def part(found, word):
-    (one,) = (part for part in found.parts if word in part.what)
+def part(estimation, word):
+    (one,) = (part for part in estimation.parts if word in part.what)
     return one
 
 
@@ -95,65 +93,59 @@ def checked(here, monkeypatch, capsys):
 
 
 def test_a_scenario_that_is_right_is_told_what_it_takes_and_nothing_is_run_or_written(checked):
-    code, said = checked("small.yaml", "swept.yaml", "--jobs", "2")
+    code, output = checked("small.yaml", "swept.yaml", "--jobs", "2")
     assert code == 0
-    small, swept = said.out.split("\n\n")[:2]
-    title, runs, time, memory, results = small.splitlines()
-    assert title == "small is right: 21 weights in float64, 20 samples"
-    assert runs == "  runs    the flow to its limit; 2 descents of 600 steps in all"
-    assert re.fullmatch(
-        r" +time +roughly [0-9.]+ (s|minutes) on this machine, depending on when the runs converge", time
-    )
-    assert re.fullmatch(r" +memory +about [0-9]+ MB of [0-9.]+ GB", memory)
-    assert results == "The results go to results/small."
+    small, swept = output.out.split("\n\n")[:2]
+    for line, text in zip(
+        small.splitlines(),
+        (
+            "small is right: 21 weights in float64, 20 samples",
+            "the flow to its limit; 2 descents of 600 steps in all",
+            r"time +roughly [0-9.]+ (s|minutes) on this machine",
+            r"memory +about [0-9]+ MB of [0-9.]+ GB",
+            r"results/small\.",
+        ),
+        strict=True,
+    ):
+        assert re.search(text, line)
     assert "a sweep of 12 flows and 24 descents in 1 block\n" in swept
-    assert "The results go to results/swept." in swept
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["missing.yaml"],
-        ["wrong.yaml"],
-        ["small.yaml", "folder/small.yaml"],
-        ["small.yaml", "--out", "small.yaml"],
-        ["small.yaml", "--set", "record=[{kind: top_eigenvalues, count: 22}]"],
-    ],
-)
-def test_what_a_run_refuses_is_refused_in_the_same_words(here, capsys, words):
-    (here / "folder").mkdir()
-    (here / "folder" / "small.yaml").write_text(SMALL)
-    (here / "wrong.yaml").write_text(SMALL + "flw: {rtol: 1}\nseed: x\n")
-    assert cli.main(words) == 2
-    of_run = capsys.readouterr()
-    assert cli.main(["check", *words]) == 2
-    assert capsys.readouterr() == of_run
-    assert of_run.err.startswith("flowsim: ")
+def test_what_a_run_refuses_is_refused_in_the_same_words(here, capsys):
+    for override in ("flw=1", "record=[{kind: top_eigenvalues, count: 22}]"):
+        words = ["small.yaml", "--set", override]
+        assert cli.main(words) == 2
+        of_run = capsys.readouterr()
+        assert cli.main(["check", *words]) == 2
+        assert capsys.readouterr() == of_run
+        assert of_run.err.startswith("flowsim: ")
 
 
 def test_it_says_whether_there_are_results_already(here, checked):
     folder = here / "elsewhere" / "small"
     folder.mkdir(parents=True)
     (folder / "scenario.yaml").write_text("scenario: {seed: 5}")
-    code, said = checked("small.yaml", "--out", "elsewhere")
-    assert (code, said.out) == (2, "")
-    assert "holds results of a different scenario" in said.err
-    code, said = checked("small.yaml", "--out", "elsewhere", "--overwrite")
+    code, output = checked("small.yaml", "--out", "elsewhere")
+    assert (code, output.out) == (2, "")
+    assert "holds results of a different scenario" in output.err
+    code, output = checked("small.yaml", "--out", "elsewhere", "--overwrite")
     assert code == 0
-    printed = " ".join(said.out.split())
-    assert "elsewhere/small, where there are some already, of a different scenario, which are given up." in printed
+    assert "of a different scenario, which are given up." in " ".join(output.out.split())
 
 
-def test_descents_take_a_gradient_for_each_step(estimated):
-    assert part(estimated(), "2 descents of 600 steps").gradients == 600
-    assert part(estimated("descent.steps=null", "flow.t1=10"), "2 descents of 300 steps").gradients == 300
-
-
-def test_a_step_by_minibatches_costs_its_share_of_the_samples(estimated):
-    sampled = estimated("descent.optimizer={kind: sgd, batch: 2}", "network.activation=tanh")
-    assert part(sampled, "descents").gradients == pytest.approx(600 * 2 * 2 / 20)
-    noisy = estimated("descent.optimizer={kind: noisy_descent, batch: 2}", "network.activation=tanh")
-    assert part(noisy, "descents").gradients == 600
+@pytest.mark.parametrize(
+    ("overrides", "steps", "gradients"),
+    [
+        ([], 600, 600),
+        (["descent.steps=null", "flow.t1=10"], 300, 300),
+        (["descent.optimizer={kind: sgd, batch: 2}", "network.activation=tanh"], 600, 600 * 2 * 2 / 20),
+        (["descent.optimizer={kind: noisy_descent, batch: 2}", "network.activation=tanh"], 600, 600),
+    ],
+)
+def test_descents_take_a_gradient_for_each_step_and_minibatches_their_share_of_one(
+    estimated, overrides, steps, gradients
+):
+    assert part(estimated(*overrides), f"2 descents of {steps} steps").gradients == pytest.approx(gradients)
 
 
 def test_models_and_limits_take_programs_and_runs_of_their_own(estimated):
@@ -204,13 +196,10 @@ def test_memory_that_is_not_known_is_not_counted(estimated, checked, monkeypatch
     assert "memory  at least" in checked("small.yaml")[1].out
 
 
-@pytest.mark.parametrize(("precision", "copies"), [("float64", 30), ("float32", 24)])
-def test_the_default_solver_of_linear_networks_says_what_it_keeps(job, precision, copies):
-    built = job(f"precision={precision}")
-    assert memory_of(GradientFlow().solver_for(built.network, built.problem), 21) == copies
-
-
-def test_solvers_of_diffrax_keep_their_stages_and_implicit_ones_a_matrix():
+def test_solvers_keep_their_stages_and_implicit_ones_a_matrix(job):
+    for precision, copies in (("float64", 30), ("float32", 24)):
+        built = job(f"precision={precision}")
+        assert memory_of(GradientFlow().solver_for(built.network, built.problem), 21) == copies
     assert memory_of(diffrax.Tsit5(), 1000) == 7 + 4
     assert memory_of(diffrax.Kvaerno5(), 1000) == 7 + 4 + 1000
     assert memory_of(diffrax.KenCarp3(), 1000) == 4 + 4 + 4 + 1000
@@ -226,16 +215,11 @@ def test_a_quick_sweep_and_more_workers_take_less(estimated):
     assert len(whole.parts) == 1  # the sweep alone is run
 
 
-def test_stored_blocks_are_seen(estimated, job, here):
-    from flowsim.sweeps import plan
-
+def test_stored_blocks_take_nothing(estimated, job, here):
     before = estimated(name="swept.yaml")
-    store, here_and_now = BlockStore(here / "results" / ".blocks"), flowsim.scenarios.environment()
-    blocks = plan(job(name="swept.yaml").scenario, here)
-    for block in blocks:
-        store.save(block.address(here_and_now), {})
+    (block,) = plan(job(name="swept.yaml").scenario, here)
+    BlockStore(here / "results" / ".blocks").save(block.address(flowsim.scenarios.environment()), {})
     after = part(estimated(name="swept.yaml"), "sweep")
-    assert len(blocks) == 1
     assert "1 of 1 block stored" in after.what
     assert part(before, "sweep").seconds > after.seconds == after.compilations == 0
 
@@ -244,6 +228,6 @@ def test_the_pace_is_a_gradient_s_seconds_and_those_to_compile_it(job):
     built = job()
     # Compiled in 5 seconds; one gradient in 0.1 s, then four in 0.16 s, and sixteen in 0.8 s: long enough.
     looks = iter([0, 5, 5, 5.1, 6, 6.16, 7, 7.8])
-    found = measure_pace(built.network, built.problem, clock=lambda: float(next(looks)))
-    assert (found.gradient, found.compilation) == (pytest.approx(0.05), 5.0)
+    pace = measure_pace(built.network, built.problem, clock=lambda: float(next(looks)))
+    assert (pace.gradient, pace.compilation) == (pytest.approx(0.05), 5.0)
     assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(built.network))

@@ -10,15 +10,13 @@ import pytest
 
 import flowsim
 from flowsim.cli.jobs import read_jobs
-from flowsim.curvature import gauss_newton
 from flowsim.problems.chunks import activation_bytes, fitting_chunk, over_samples
-from flowsim.solvers.field import gradient_field
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((37, 4)), RNG.standard_normal((37, 2))
 MATRICES = [RNG.standard_normal(shape) / 2 for shape in ((5, 4), (5, 5), (2, 5))]
 NETWORK = flowsim.Perceptron(MATRICES, activation="tanh")
-WHOLE = flowsim.EmpiricalRisk(X, Y)
+ALL_AT_ONCE = flowsim.EmpiricalRisk(X, Y)
 
 
 def predicted(samples):
@@ -32,12 +30,12 @@ def little_memory(monkeypatch):
     return lambda most: monkeypatch.setattr("flowsim.problems.chunks.device_bytes", lambda: most)
 
 
-def in_chunks_of(size, **options):
-    return flowsim.EmpiricalRisk(X, Y, chunk_size=size, **options)
+def in_chunks_of(size):
+    return flowsim.EmpiricalRisk(X, Y, chunk_size=size)
 
 
 @jax.jit
-def looked_at(problem):
+def passes(problem):
     """Return risk, gradient, a Hessian–vector product and the risk of zero predictions."""
     weights, rest = flowsim.networks.split(NETWORK)
     gradient = jax.grad(lambda moved: problem(eqx.combine(moved, rest)))
@@ -45,11 +43,11 @@ def looked_at(problem):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [36, 1000])
-def test_passes_in_chunks_give_what_one_pass_gives(size):
-    pairs = zip(jax.tree.leaves(looked_at(in_chunks_of(size))), jax.tree.leaves(looked_at(WHOLE)), strict=True)
-    for chunked, whole in pairs:
-        np.testing.assert_allclose(chunked, whole, rtol=1e-12, atol=1e-15)
+def test_passes_in_chunks_give_what_one_pass_gives():
+    expected = jax.tree.leaves(passes(ALL_AT_ONCE))
+    for size in (36, 1000):
+        for leaf, of_one_pass in zip(jax.tree.leaves(passes(in_chunks_of(size))), expected, strict=True):
+            np.testing.assert_allclose(leaf, of_one_pass, rtol=1e-12, atol=1e-15)
 
 
 def test_risk_and_gradient_in_chunks_are_those_of_the_mean_over_all_samples():
@@ -59,22 +57,12 @@ def test_risk_and_gradient_in_chunks_are_those_of_the_mean_over_all_samples():
     np.testing.assert_allclose(gradient.weights[2], 2 / 37 * (predicted(X) - Y).T @ hidden, rtol=1e-12)
 
 
-@pytest.mark.slow
-def test_the_gauss_newton_matrix_in_chunks_is_that_of_one_pass():
-    grams = []
-    for size in (3, None):
-        problem = flowsim.EmpiricalRisk(X[:7], Y[:7], lambda p, t: jnp.sum(jnp.cosh(p - t)), chunk_size=size)
-        field, weights = gradient_field(NETWORK, problem)
-        grams.append(eqx.filter_jit(lambda w, p=problem, f=field: gauss_newton(w, p, f.network).gram)(weights))
-    np.testing.assert_allclose(*grams, rtol=1e-12, atol=1e-14)
-
-
 def test_curved_outputs_in_chunks_are_predictions_times_roots_of_the_curvature():
     problem = flowsim.EmpiricalRisk(X[:7], Y[:7], lambda p, t: jnp.sum(jnp.cosh(p - t)), chunk_size=3)
-    found = eqx.filter_jit(lambda network: problem.curved_outputs(network)(network))(NETWORK)
+    doubled = flowsim.Perceptron([*MATRICES[:2], 2 * MATRICES[2]], activation="tanh")
+    curved = eqx.filter_jit(lambda network, other: problem.curved_outputs(network)(other))(NETWORK, doubled)
     outputs = predicted(X[:7])
-    expected = np.sqrt(np.cosh(outputs - Y[:7]) / 7) * outputs
-    np.testing.assert_allclose(found, expected.ravel(), rtol=1e-12)
+    np.testing.assert_allclose(curved, (np.sqrt(np.cosh(outputs - Y[:7]) / 7) * 2 * outputs).ravel(), rtol=1e-12)
 
 
 def test_gradient_and_linearized_gradient_keep_one_chunk():
@@ -97,48 +85,42 @@ def test_gradient_and_linearized_gradient_keep_one_chunk():
     assert all(4 * chunked < whole for chunked, whole in zip(planned(251), planned(None), strict=True))
 
 
-def test_what_a_sample_computes_is_counted():
-    def function(weight, x):  # an outer product, of the sample alone; its exponential; its sum with what is not
+def test_what_a_sample_computes_is_counted_and_what_a_loop_keeps_for_every_layer():
+    def of_a_sample(weight, x):  # an outer product, of the sample alone; its exponential; its sum with what is not
         fixed = jnp.sin(weight)
         return jnp.sum(jnp.exp(x[:, None] * x[None, :]) + fixed)
 
-    found = activation_bytes(function, jnp.ones((10, 10)), jax.ShapeDtypeStruct((10,), jnp.float32))
+    count = activation_bytes(of_a_sample, jnp.ones((10, 10)), jax.ShapeDtypeStruct((10,), jnp.float32))
     # Twice the sample as a row or a column, the product, its exponential, the sum with float64 numbers, and the total.
     numbers = {4: 10 + 10 + 100 + 100 + 100, 8: 100 + 1}
-    assert found == pytest.approx(sum(size * count for size, count in numbers.items()), rel=0.3)
+    assert count == pytest.approx(sum(size * entries for size, entries in numbers.items()), rel=0.3)
 
-
-def test_what_a_loop_over_layers_keeps_is_counted_for_every_layer():
-    def function(stack, x):
+    def loop(stack, x):
         return jax.lax.scan(lambda state, weight: (jnp.tanh(weight @ state), None), x, stack)[0]
 
-    counts = [activation_bytes(function, jnp.ones((depth, 8, 8)), jnp.ones(8)) for depth in (3, 30)]
+    counts = [activation_bytes(loop, jnp.ones((depth, 8, 8)), jnp.ones(8)) for depth in (3, 30)]
     assert counts == [3 * 2 * 64, 30 * 2 * 64]
 
 
 def test_chunks_are_chosen_where_a_pass_does_not_fit(little_memory):
-    needed = WHOLE.pass_bytes(NETWORK)
+    needed = ALL_AT_ONCE.pass_bytes(NETWORK)
     little_memory(2.1 * needed)
-    assert WHOLE.samples_at_once(NETWORK) is None
+    assert ALL_AT_ONCE.samples_at_once(NETWORK) is None
     little_memory(1.9 * needed)
-    chosen = WHOLE.samples_at_once(NETWORK)
+    chosen = ALL_AT_ONCE.samples_at_once(NETWORK)
     assert 1 <= chosen <= 37 / 4
     assert in_chunks_of(11).samples_at_once(NETWORK) == 11
     little_memory(1.0)
-    assert WHOLE.samples_at_once(NETWORK) == 1
+    assert ALL_AT_ONCE.samples_at_once(NETWORK) == 1
+    little_memory(2.0**40)  # of which a chunk is a share, but no larger than pays
+    sizes = [fitting_chunk(*given) for given in ((2.0**20, 2**18), (2.0**20, 2**19), (2.0**35, 2**19))]
+    assert sizes == [None, 2**9, 1]
 
 
-def test_a_chunk_is_a_share_of_the_memory_and_no_larger_than_pays(little_memory):
-    little_memory(2.0**40)
-    assert fitting_chunk(2.0**20, 2**18) is None
-    assert fitting_chunk(2.0**20, 2**19) == 2**9
-    assert fitting_chunk(2.0**35, 2**19) == 1
-
-
-@pytest.mark.parametrize("size", [0, 2.5, True])
-def test_a_chunk_is_a_number_of_samples(size):
-    with pytest.raises(ValueError, match="chunk_size must be a number of samples, one or more, or None, got"):
-        in_chunks_of(size)
+def test_a_chunk_is_a_number_of_samples():
+    for size in (0, 2.5, True):
+        with pytest.raises(ValueError, match="chunk_size must be a number of samples, one or more, or None, got"):
+            in_chunks_of(size)
 
 
 SCENARIO = """

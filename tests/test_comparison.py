@@ -3,6 +3,7 @@
 import sys
 from types import SimpleNamespace
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,17 +58,17 @@ def apart(eta, k, t):
 
 
 def test_the_distance_is_taken_at_equal_times_up_to_the_end_of_the_descent():
-    found = against_flow(0.1, [0, 1, 2, 3, 6])
-    np.testing.assert_allclose(found.distance, apart(0.1, [0, 1, 2, 3, 6], [0, 0.1, 0.2, 0.3, 0.6]), rtol=1e-12)
-    assert (found.distance_to_flow, found.distance_time) == (found.distance[-1], pytest.approx(0.6))
-    assert found.learning_rate == 0.1
+    run = against_flow(0.1, [0, 1, 2, 3, 6])
+    np.testing.assert_allclose(run.distance, apart(0.1, [0, 1, 2, 3, 6], [0, 0.1, 0.2, 0.3, 0.6]), rtol=1e-12)
+    assert (run.distance_to_flow, run.distance_time) == (run.distance[-1], pytest.approx(0.6))
+    assert run.learning_rate == 0.1
 
 
 def test_the_distance_is_not_known_where_the_flow_has_no_record_or_has_ended_elsewhere_than_at_rest():
     steps = [0, 1, 4, 6, 20]  # t = 0.4 is no record of the flow, and t = 2 is behind its end
-    found = against_flow(0.1, steps)
-    assert np.isfinite(found.distance).tolist() == [True, True, False, True, False]
-    assert (found.distance_to_flow, found.distance_time) == (found.distance[3], pytest.approx(0.6))
+    run = against_flow(0.1, steps)
+    assert np.isfinite(run.distance).tolist() == [True, True, False, True, False]
+    assert (run.distance_to_flow, run.distance_time) == (run.distance[3], pytest.approx(0.6))
     rests = against_flow(0.1, steps, ends=Outcome.CONVERGED)
     np.testing.assert_allclose(rests.distance_to_flow, apart(0.1, 20, 1.0)[0], rtol=1e-12)
     assert rests.distance_time == pytest.approx(2.0)
@@ -99,8 +100,6 @@ def network():
 @pytest.fixture(scope="module")
 def comparison(network, least_squares):
     """The flow beside descents that stay below the edge of stability, cross it, and diverge."""
-    import diffrax
-
     options = {"steps": 300, "records": 40, "solver": diffrax.Tsit5()}
     return flowsim.compare(network, least_squares, [0.02, 0.4, 5.0], **options)
 
@@ -109,7 +108,7 @@ def weights_at(trajectory, record):
     return np.concatenate([np.ravel(stack[record]) for stack in trajectory.weights.stacks])
 
 
-def test_runs_start_together_and_are_compared_at_equal_times(comparison):
+def test_runs_start_together_and_are_compared_at_equal_times_and_behind_the_flow_with_its_limit(comparison):
     flow_times = np.asarray(comparison.flow.times)
     for descent in comparison.descents[:2]:
         times = np.asarray(descent.trajectory.times)
@@ -118,14 +117,6 @@ def test_runs_start_together_and_are_compared_at_equal_times(comparison):
             (match,) = np.flatnonzero(flow_times == times[record])
             gap = weights_at(descent.trajectory, record) - weights_at(comparison.flow, match)
             np.testing.assert_allclose(descent.distance[record], np.linalg.norm(gap), rtol=1e-12)
-
-
-def test_the_gradients_of_a_flow_are_those_of_its_stages_and_of_its_points(comparison):
-    flow = comparison.flow  # by Tsit5: six stages, of which the next step takes over the last
-    assert int(flow.gradients) == 6 * int(flow.steps + flow.rejected_steps) + int(flow.steps) + 1
-
-
-def test_a_descent_that_outlasts_the_flow_is_compared_with_its_limit(comparison):
     late = comparison.descents[1]
     assert late.trajectory.time > comparison.flow.time
     gap = weights_at(late.trajectory, -1) - weights_at(comparison.flow, -1)
@@ -133,25 +124,22 @@ def test_a_descent_that_outlasts_the_flow_is_compared_with_its_limit(comparison)
     assert late.distance_time == float(late.trajectory.time)
 
 
-def test_a_small_learning_rate_never_meets_two_over_eta_and_a_large_one_crosses_it(comparison):
-    gentle, edge, _ = comparison.descents
+def test_the_gradients_of_a_flow_are_those_of_its_stages_and_of_its_points(comparison):
+    flow = comparison.flow  # by Tsit5: six stages, of which the next step takes over the last
+    assert int(flow.gradients) == 6 * int(flow.steps + flow.rejected_steps) + int(flow.steps) + 1
+
+
+def test_a_small_rate_never_meets_two_over_eta_a_large_one_crosses_it_and_one_that_diverges_is_no_error(comparison):
+    gentle, edge, diverged = comparison.descents
     assert gentle.crossing_time is None
     assert np.nanmax(gentle.trajectory.sharpness) < 2 / 0.02
     sharpness, times = np.asarray(edge.trajectory.sharpness), np.asarray(edge.trajectory.times)
     first = np.flatnonzero(sharpness >= 2 / 0.4)[0]
     assert times[first - 1] <= edge.crossing_time <= times[first]
-
-
-def test_without_models_nothing_of_them_is_recorded(comparison):
-    assert comparison.models == ()
-    assert not {"centre_distance", "oscillation", "mean_risk"} & set(comparison.to_dataset())
-
-
-def test_a_diverging_learning_rate_is_a_row_and_not_an_error(comparison):
-    diverged = comparison.descents[2]
     assert diverged.trajectory.outcome is Outcome.DIVERGED
     assert np.isnan(diverged.trajectory.final_sharpness)
-    assert comparison.flow.converged
+    assert comparison.models == ()
+    assert not {"centre_distance", "oscillation", "mean_risk"} & set(comparison.to_dataset())
 
 
 def test_the_limit_has_the_sharpness_of_the_end_of_the_path_between_the_bounds_of_theorem_2(comparison, least_squares):
@@ -169,36 +157,13 @@ def test_records_keep_the_copies_of_the_weights_that_memory_affords(comparison, 
     assert RecordBudget(memory=48 * 3 * 100).of_runs(network, 3) == 100  # 6 weights of 8 bytes
 
 
-@pytest.mark.slow
-def test_several_optimizers_are_compared_and_told_apart():
-    bowl, start = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2), jnp.array([1.0, 1.0])
-    given = [0.05, flowsim.HeavyBall(0.05, momentum=0.5), flowsim.Adam(1e-2)]
-    both = flowsim.compare(start, bowl, given, steps=12)
-    alone = [flowsim.descend(start, bowl, learning_rate=0.05, steps=12)]
-    alone += [flowsim.descend(start, bowl, optimizer=optimizer, steps=12) for optimizer in given[1:]]
-    for one, run in zip(both.descents, alone, strict=True):
-        assert (one.trajectory.dynamics, one.learning_rate) == (run.dynamics, float(run.learning_rate))
-        np.testing.assert_allclose(one.trajectory.network, run.network, rtol=1e-12)
-    rows = [line.split()[:3] for line in str(both).splitlines()]
-    assert [row for row in rows if row[:1] in (["GD"], ["heavy"], ["adam"])] == [
-        ["GD", "0.05", "12"],
-        ["heavy", "ball", "0.05"],
-        ["adam", "0.01", "12"],
-    ]
-    assert len(set(both.to_dataset()["dynamics"].values.tolist())) == 4
-
-
 # -- a comparison in closed form
 
 
 @pytest.fixture(scope="module")
 def compare():
-    def compare(rates, **options):
-        return flowsim.compare(
-            {"w": jnp.asarray(MINIMUM + AWAY)}, flowsim.Risk(bowl), rates, **{"rtol": 1e-10, "records": 40} | options
-        )
-
-    return compare
+    start, problem = {"w": jnp.asarray(MINIMUM + AWAY)}, flowsim.Risk(bowl)
+    return lambda rates, **options: flowsim.compare(start, problem, rates, **{"rtol": 1e-10, "records": 40} | options)
 
 
 @pytest.mark.slow
@@ -259,6 +224,20 @@ def test_descents_make_as_many_steps_as_reach_the_end_of_the_flow(compare):
 
 
 @pytest.mark.slow
+def test_several_optimizers_are_compared_and_told_apart(compare):
+    beside = compare([0.05, flowsim.HeavyBall(0.05, momentum=0.5)], steps=12, t1=1.0)
+    descent, ball = (run.trajectory for run in beside.descents)
+    np.testing.assert_allclose(descent.network["w"], stepped(0.05, 12)[0], rtol=1e-12)
+    before = weights = MINIMUM + AWAY
+    for _ in range(12):
+        before, weights = weights, weights - 0.05 * CURVATURES * (weights - MINIMUM) + 0.5 * (weights - before)
+    np.testing.assert_allclose(ball.network["w"], weights, rtol=1e-12)
+    rows = [line.split()[:3] for line in str(beside).splitlines()]
+    assert [row for row in rows if row[:1] in (["GD"], ["heavy"])] == [["GD", "0.05", "12"], ["heavy", "ball", "0.05"]]
+    assert beside.to_dataset()["dynamics"].values.tolist() == ["gradient_flow", "gradient_descent", "heavy_ball"]
+
+
+@pytest.mark.slow
 def test_other_times_and_rates_compile_nothing(compare, compiled):
     compare([0.001, 0.1], t1=1.0)
     before = compiled()
@@ -268,6 +247,7 @@ def test_other_times_and_rates_compile_nothing(compare, compiled):
 
 
 HEAVY = flowsim.HeavyBall(0.1)
+TWICE = {"sharpness": SharpnessAlong(count=2), "diagnostics": {"top_eigenvalues": lambda w: w["w"]}}
 
 
 @pytest.mark.parametrize(
@@ -287,12 +267,7 @@ HEAVY = flowsim.HeavyBall(0.1)
         ([0.1], {"sharpness": SharpnessAlong(count=4)}, ValueError, "count is 4: expected at most 3"),
         ([0.1], {"sharpness": SharpnessAlong(rtol=1e-16)}, ValueError, "rtol=1e-16 is out of reach"),
         ([0.1], {"sharpness": "off"}, TypeError, "sharpness must be True, False or flowsim.SharpnessAlong"),
-        (
-            [0.1],
-            {"sharpness": SharpnessAlong(count=2), "diagnostics": {"top_eigenvalues": lambda w: w["w"]}},
-            ValueError,
-            "'top_eigenvalues' is recorded by sharpness",
-        ),
+        ([0.1], TWICE, ValueError, "'top_eigenvalues' is recorded by sharpness"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_the_descents(compare, rates, options, error, message, monkeypatch):
@@ -329,8 +304,8 @@ def test_several_eigenvalues_are_those_of_the_matrix_and_of_many_weights_the_sha
 ):
     both = compare([0.1], steps=50, sharpness=SharpnessAlong(count=3))
     for run in (both.flow, both.descents[0].trajectory):
-        found = np.asarray(run.diagnostics["top_eigenvalues"])
-        np.testing.assert_allclose(found, np.tile(CURVATURES, (len(found), 1)), rtol=1e-9)
+        eigenvalues = np.asarray(run.diagnostics["top_eigenvalues"])
+        np.testing.assert_allclose(eigenvalues, np.tile(CURVATURES, (len(eigenvalues), 1)), rtol=1e-9)
     assert {"top_eigenvalues", "sharpness"} <= figures(both.to_dataset()).keys()
     few = SharpnessAlong(few_weights=2, records_of_many=(12, 20))
     values = np.asarray(compare([0.1], steps=50, sharpness=few).descents[0].trajectory.sharpness)
@@ -371,14 +346,11 @@ def test_places_are_spread_over_records_and_time_and_taken_in_pairs():
     np.testing.assert_array_equal(spread_over(np.zeros(1), 5, pairs=True), [0])
 
 
-def test_of_more_than_2048_weights_the_sharpness_is_followed_at_some_48_records():
+def test_of_more_than_2048_weights_the_sharpness_is_followed_at_some_48_records_and_no_nonsense_is_asked_for():
     assert SharpnessAlong().expected_records(2048, 1000) == 1000
     assert SharpnessAlong().expected_records(2049, 1000) == 48
     assert SharpnessAlong(records=60).expected_records(2049, 1000) == 60
     assert SharpnessAlong(records=0).expected_records(1, 1000) == 1
-
-
-def test_a_sharpness_along_the_way_that_cannot_be_is_refused():
     for name, value in (("records", -1), ("count", 0), ("rtol", "1e-3")):
         with pytest.raises(ValueError, match=f"{name} is {value!r}: expected"):
             SharpnessAlong(**{name: value})
@@ -412,19 +384,16 @@ def test_descents_of_a_scenario_go_as_far_as_the_flow_and_have_its_probes(write)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
+def test_a_scenario_that_cannot_be_compared_is_refused_in_one_line(write, tmp_path, capsys):
+    for old, new, message in (
         ("count: 2", "count: 1000", "sharpness: count is 1000: expected at most"),
         ("[distance_travelled]", "[top_eigenvalues]", "sharpness.count: found 2 beside a probe that is called"),
         ("t1: 0.35", "t1: 1.0e+8", "flow.t1: found 3000000000 steps over all learning rates"),
-    ],
-)
-def test_a_scenario_that_cannot_be_compared_is_refused_in_one_line(write, tmp_path, capsys, old, new, message):
-    assert old in SCENARIO
-    assert cli.main([str(write(SCENARIO.replace(old, new))), "--out", str(tmp_path / "out")]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    ):
+        assert old in SCENARIO
+        assert cli.main([str(write(SCENARIO.replace(old, new))), "--out", str(tmp_path / "out")]) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

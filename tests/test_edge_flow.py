@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.flatten_util import ravel_pytree
 from jaxtyping import ArrayLike
@@ -28,6 +29,7 @@ FOREVER = flowsim.Stopping(gradient_norm=None)
 
 # --- the fields -----------------------------------------------------------------------------------------------------
 
+CENTRE = [0.4, 0.7]
 STEP = 0.6
 DIRECTION = np.array([0.6, -0.8])
 
@@ -56,13 +58,10 @@ def moved():
     def derivatives(centre, amplitude):
         point = OscillationPoint(centre, jnp.asarray(DIRECTION), jnp.log(amplitude), jnp.array(-jnp.inf))
         fields = {"rod": RodField(field, eta), "1": EdgeField(field, eta, 1), "2": EdgeField(field, eta, 2)}
-        found = {name: one(None, point, None) for name, one in fields.items()}
-        return {name: (one.centre, one.direction, one.log_amplitude) for name, one in found.items()}
+        slopes = {name: slope(None, point, None) for name, slope in fields.items()}
+        return {name: (slope.centre, slope.direction, slope.log_amplitude) for name, slope in slopes.items()}
 
     return lambda centre, amplitude: derivatives(np.array(centre), np.array(amplitude))
-
-
-CENTRE = [0.4, 0.7]
 
 
 @pytest.mark.parametrize("amplitude", [0.2, 1e-12])
@@ -151,8 +150,8 @@ def look():
     def compiled(rate, weights, known, most):
         risk = flowsim.Risk(lambda w: (0.5 / ETA + w[1]) * w[0] ** 2 / 2 - rate / ETA**2 * w[1])
         field, weights = gradient_field(weights, risk)
-        found = onset(field, weights, jnp.array([1.0, 0.0]), jnp.array(ETA), known=known, most=most)
-        return found.amplitude, found.steps
+        begun = onset(field, weights, jnp.array([1.0, 0.0]), jnp.array(ETA), known=known, most=most)
+        return begun.amplitude, begun.steps
 
     def look(rate, weights, *, known=False, most=1000):
         amplitude, steps = compiled(np.array(rate), np.array(weights), np.array(known), most)
@@ -205,6 +204,25 @@ def flat(path):
     return np.asarray(jax.vmap(lambda tree: ravel_pytree(tree)[0])(split(path)[0]))
 
 
+def end_of(run):
+    return np.asarray(ravel_pytree(split(run.network)[0])[0])
+
+
+@cache
+def edge_of_stability(*changes):
+    """Return the network and the problem of Figure 1c and 1d in the paper, with changes of the scenario.
+
+    Without them descent with η = 0.1 is at the edge from t = 1.2 on.
+    """
+    file = Path(__file__).parents[1] / "scenarios" / "edge_of_stability.yaml"
+    problem, network, _ = build(read_scenario(file, parse_overrides(changes)), file.parent)
+    return network, problem
+
+
+TANH = ["network.activation=tanh", "network.scale=1", "network.width=10", "network.depth=3"]
+TANH += ["network.biases=true", "network.fan_in=true"]
+
+
 class Line(flowsim.Problem):
     """The risk S w²/2 − Q w⁴/4 + C sin w."""
 
@@ -228,8 +246,8 @@ def test_the_two_cycle_of_descent_in_a_quartic_is_a_rest_that_has_not_converged(
     @jax.vmap
     def runs(rate):
         options = {"t1": 200.0, "ts": [40.0, 200.0], "probes": [Oscillation()]}
-        found = flowsim.integrate(jnp.array([0.1]), Line(24.0, 8.0), model=model(rate), **options)
-        return found.diagnostics["oscillation"][0], found.network[0], found.converged
+        run = flowsim.integrate(jnp.array([0.1]), Line(24.0, 8.0), model=model(rate), **options)
+        return run.diagnostics["oscillation"][0], run.network[0], run.converged
 
     rates = np.array([ETA, 0.09])
     oscillation, end, converged = runs(rates)
@@ -238,52 +256,31 @@ def test_the_two_cycle_of_descent_in_a_quartic_is_a_rest_that_has_not_converged(
     assert not converged.any()
 
 
-@pytest.fixture(scope="module")
-def smooth(problem):
-    """A start at rest in a valley that is not too steep for any of the learning rates below."""
-    network = flowsim.DeepLinear.gaussian(widths=[5, 5, 5, 1], scale=0.6, key=jax.random.key(3))
-    return network, problem
-
-
-@pytest.mark.parametrize(("order", "slope"), [(1, 1), (2, 2)])
 @pytest.mark.slow
-def test_below_the_edge_descent_is_followed_to_the_order_of_the_flow(smooth, order, slope):
+def test_below_the_edge_descent_is_followed_to_the_order_of_the_flow(problem):
     """Order p leaves a defect of ηᵖ⁺¹ in each of 1/η steps."""
-    network, problem = smooth
-    rates, distances = 0.02 / 2.0 ** np.arange(3), []
+    network = flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.6, key=jax.random.key(3))
+    rates, distances = np.array([0.02, 0.005]), []
     for eta in rates:
         steps = round(0.4 / eta)
         descent = flowsim.descend(network, problem, learning_rate=eta, steps=steps, record_steps=[steps])
-        edge = flowsim.integrate(network, problem, model=flowsim.EdgeFlow(eta, order, rtol=1e-9), t1=0.4, ts=[])
-        ends = [ravel_pytree(split(run.network)[0])[0] for run in (descent, edge)]
-        distances.append(float(jnp.linalg.norm(ends[0] - ends[1])))
-    fitted = np.polyfit(np.log(rates), np.log(distances), 1)[0]
-    assert fitted == pytest.approx(slope, abs=0.2)
+        for order in (1, 2):
+            edge = flowsim.integrate(network, problem, model=flowsim.EdgeFlow(eta, order, rtol=1e-9), t1=0.4, ts=[])
+            distances.append(np.linalg.norm(end_of(descent) - end_of(edge)))
+    orders = np.polyfit(np.log(rates), np.log(np.reshape(distances, (2, 2))), 1)[0]
+    np.testing.assert_allclose(orders, [1, 2], atol=0.2)
 
 
-@pytest.fixture(scope="module")
-def at_the_edge():
-    """The network of Figure 1c and 1d in the paper, where descent with η = 0.1 is at the edge from t = 1.2 on."""
-    file = Path(__file__).parents[1] / "scenarios" / "edge_of_stability.yaml"
-    problem, network, _ = build(read_scenario(file), file.parent)
-    return network, problem
-
-
-@pytest.fixture(scope="module")
-def edge_run(at_the_edge):
-    """Return a function that runs the edge flow on it, with records at two times: all of its runs are one program."""
-
-    @cache
-    def run(rtol=None, ts=(20.0, 40.0), t1=40.0):
-        options = {"ts": ts, "t1": t1, "weights": True, "probes": [Oscillation()]}
-        return flowsim.integrate(*at_the_edge, model=flowsim.EdgeFlow(0.1, rtol=rtol), **options)
-
-    return run
+@cache
+def edge_run(rtol=None, ts=(20.0, 40.0), t1=40.0):
+    """Return a run of the edge flow on that network, with records at two times: all of them are one program."""
+    options = {"ts": ts, "t1": t1, "weights": True, "probes": [Oscillation()]}
+    return flowsim.integrate(*edge_of_stability(), model=flowsim.EdgeFlow(0.1, rtol=rtol), **options)
 
 
 @pytest.mark.slow
-def test_at_the_edge_the_centre_of_descent_is_followed_where_the_gradient_flow_leaves_it(at_the_edge, edge_run):
-    network, problem = at_the_edge
+def test_at_the_edge_the_centre_of_descent_is_followed_where_the_gradient_flow_leaves_it():
+    network, problem = edge_of_stability()
     options, steps = {"weights": True, "stopping": FOREVER}, [199, 200, 201, 399, 400, 401]
     descent = flowsim.descend(network, problem, learning_rate=0.1, steps=401, record_steps=steps, **options)
     centre = Centres.of(descent, 0.1)
@@ -295,29 +292,24 @@ def test_at_the_edge_the_centre_of_descent_is_followed_where_the_gradient_flow_l
     distances, of_flow = (np.linalg.norm(flat(run.weights)[:2] - at, axis=1) for run in (edge, plain))
     assert (distances < of_flow / 25).all()  # measured: 32 and 36 times closer
     np.testing.assert_allclose(edge.diagnostics["oscillation"][:2], centre.amplitude[places], rtol=0.05)
-    sharpness = [float(flowsim.sharpness(_with_weights(network, w), problem)) for w in (at[1], flat(edge.weights)[1])]
+    unravel = ravel_pytree(split(network)[0])[1]
+    networks = (eqx.combine(unravel(jnp.asarray(w)), split(network)[1]) for w in (at[1], flat(edge.weights)[1]))
+    sharpness = [float(flowsim.sharpness(moved, problem)) for moved in networks]
     assert sharpness[1] == pytest.approx(sharpness[0], rel=1e-3)
     assert sharpness[1] < 20.0
 
 
-def _with_weights(network, vector):
-    weights, rest = split(network)
-    return eqx.combine(ravel_pytree(weights)[1](jnp.asarray(vector)), rest)
-
-
 @pytest.mark.slow
-def test_at_the_edge_tighter_tolerances_lead_to_one_trajectory(edge_run):
-    reference, *ends = (flat(edge_run(rtol).weights)[1] for rtol in (1e-9, 1e-3, 1e-5, 1e-7))
+def test_at_the_edge_tighter_tolerances_lead_to_one_trajectory():
+    reference, *ends = (end_of(edge_run(rtol, (5.0, 10.0), 10.0)) for rtol in (1e-9, 1e-3, 1e-5, 1e-7))
     errors = [np.linalg.norm(end - reference) / np.linalg.norm(reference) for end in ends]
-    assert errors[0] < 3e-3
-    assert errors[1] < 3e-5
-    assert errors[2] < 3e-7
+    assert (np.array(errors) < [3e-3, 3e-5, 3e-7]).all()
 
 
 @pytest.mark.slow
-def test_the_linearly_implicit_solver_agrees_with_an_explicit_one_of_diffrax(at_the_edge, edge_run):
+def test_the_linearly_implicit_solver_agrees_with_an_explicit_one_of_diffrax():
     """Dopri8 at its own step control, on the same field from the same point, through the onset of the oscillation."""
-    network, problem = at_the_edge
+    network, problem = edge_of_stability()
     run = edge_run(1e-8, (1.5, 3.0), 3.0)
     field, weights = gradient_field(network, problem)
     field, weights = field.flattened(weights)
@@ -333,13 +325,12 @@ def test_the_linearly_implicit_solver_agrees_with_an_explicit_one_of_diffrax(at_
         stepsize_controller=diffrax.PIDController(rtol=1e-9, atol=1e-11),
         max_steps=100_000,
     )
-    end = ravel_pytree(split(run.network)[0])[0]
     explicit = ravel_pytree(jax.tree.map(lambda leaf: leaf[-1], solved.ys.centre))[0]
-    assert float(jnp.linalg.norm(explicit - end)) < 1e-6 * float(jnp.linalg.norm(end))
+    assert np.linalg.norm(explicit - end_of(run)) < 1e-6 * np.linalg.norm(end_of(run))
 
 
 @pytest.mark.slow
-def test_to_its_limit_the_edge_flow_takes_less_than_half_of_descents_gradients(edge_run):
+def test_to_its_limit_the_edge_flow_takes_less_than_half_of_descents_gradients():
     edge = edge_run(1e-3, t1=float("inf"))
     assert edge.converged
     assert 19.9 < edge.final_sharpness < 20.0
@@ -349,34 +340,38 @@ def test_to_its_limit_the_edge_flow_takes_less_than_half_of_descents_gradients(e
 @pytest.mark.slow
 def test_an_oscillation_is_noticed_when_descents_is():
     """A tanh network that has just passed its edge: with a larger amplitude a model oscillates before descent does."""
-    file = Path(__file__).parents[1] / "scenarios" / "edge_of_stability.yaml"
-    changes = ["seed=1", "network.activation=tanh", "network.scale=1", "network.width=10", "network.depth=3"]
-    changes += ["network.biases=true", "network.fan_in=true"]
-    problem, network, _ = build(read_scenario(file, parse_overrides(changes)), file.parent)
-    flow = flowsim.integrate(network, problem, t1=80.0, ts=[], stopping=FOREVER)
-    for reach in (2.2, 2.6):
-        eta = reach / float(flowsim.sharpness(flow.network, problem))
-        steps = int(80.0 / eta)
-        records, options = [steps - 1, steps, steps + 1], {"weights": True, "stopping": FOREVER}
-        descent = flowsim.descend(network, problem, learning_rate=eta, steps=steps + 1, record_steps=records, **options)
-        (centre,), distances = flat(Centres.of(descent, eta).weights), []
-        for model in (None, flowsim.EdgeFlow(eta)):
-            run = flowsim.integrate(network, problem, model=model, t1=steps * eta, ts=[], stopping=FOREVER)
-            distances.append(float(jnp.linalg.norm(ravel_pytree(split(run.network)[0])[0] - centre)))
-        # Measured: a 17th and a 29th, a 28th and a 13th; oscillating too early, the edge flow was 1.6 times as far.
-        assert max(distances[1:]) < distances[0] / 10
+    network, problem = edge_of_stability("seed=1", *TANH)
+    time = 80.0
+    flow = flowsim.integrate(network, problem, t1=time, ts=[], stopping=FOREVER)
+    steps = int(time * float(flowsim.sharpness(flow.network, problem)) / 2.2)
+    eta, records = time / steps, [steps - 1, steps, steps + 1]
+    options = {"steps": steps + 1, "record_steps": records, "weights": True, "stopping": FOREVER}
+    descent = flowsim.descend(network, problem, learning_rate=eta, **options)
+    (centre,) = flat(Centres.of(descent, eta).weights)
+    edge = flowsim.integrate(network, problem, model=flowsim.EdgeFlow(eta), t1=time, ts=[], stopping=FOREVER)
+    # Oscillating too early, the edge flow was 1.6 times as far.
+    assert np.linalg.norm(end_of(edge) - centre) < np.linalg.norm(end_of(flow) - centre) / 10
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("model", "error", "message"),
     [
-        (flowsim.EdgeFlow(-0.1), "learning_rate"),
-        (flowsim.EdgeFlow(0.1, order=3), "order must be 1 or 2"),
-        (flowsim.RodFlow(0.1, rtol=1e-20), "rtol=1e-20 is finer"),
+        (flowsim.EdgeFlow(-0.1), ValueError, "learning_rate"),
+        (flowsim.EdgeFlow(0.1, order=3), ValueError, "order must be 1 or 2"),
+        (flowsim.RodFlow(0.1, rtol=1e-20), ValueError, "rtol=1e-20 is finer"),
+        (flowsim.CentralFlow(-0.1), ValueError, "learning_rate"),
+        (flowsim.CentralFlow(0.1, most=0), ValueError, "most must be a whole number"),
+        (flowsim.CentralFlow(0.1, order=3), ValueError, "order must be 1 or 2"),
+        (flowsim.CentralFlow(0.1, rtol=1e-20), ValueError, "rtol=1e-20 is finer"),
+        (flowsim.CentreFlow(flowsim.SGD(0.1, 5)), ValueError, "SGD draws minibatches"),
+        (flowsim.CentreFlow(flowsim.Optax(optax.lion(1e-3))), ValueError, "becomes unstable"),
+        (flowsim.CentreFlow(0.1), TypeError, "optimizer must be a flowsim.Descent"),
+        (flowsim.CentreFlow(flowsim.Adam(-0.1)), ValueError, "learning_rate"),
+        (flowsim.StableFlow(flowsim.Adam(0.1), rtol=1e-20), ValueError, "rtol=1e-20 is finer"),
     ],
 )
-def test_a_flow_of_an_oscillation_that_cannot_be_is_refused(model, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_model_of_descent_that_cannot_be_is_refused(model, error, message):
+    with pytest.raises(error, match=message):
         model.checked(jnp.dtype(float))
 
 

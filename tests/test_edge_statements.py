@@ -1,13 +1,10 @@
 """Statements about descent at the edge of stability and its models, on made-up records."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
 from table_checks import check_fits
 
-import flowsim
-from flowsim import FlowLimits
 from flowsim.comparison.edge_statements import AMPLITUDE, CENTRE_DISTANCE, LIMIT_FALLS, SHARPNESS_HELD, edge_statements
 from flowsim.dynamics import Outcome
 from flowsim.report.statements_table import statements_summary, statements_table
@@ -196,19 +193,3 @@ def test_without_models_and_limits_nothing_is_stated():
     plain = made_up().isel(run=[0, 1]).drop_vars(["centre_distance", "limit_sharpness", "limit_sharpness_error"])
     assert len(edge_statements(plain)) == 0
     assert statements_summary(plain) == []
-
-
-@pytest.mark.slow
-def test_the_sharpness_of_the_flows_limit_falls_on_a_scalar_network():
-    """R = (w₁w₂ − 1)²: the limit from (w₁, w₂) has S = 2√(c² + 4), and c = w₁² − w₂² shrinks in every step."""
-    network = {"a": jnp.array(2.4), "b": jnp.array(0.1)}
-    problem = flowsim.Risk(lambda w: (w["a"] * w["b"] - 1.0) ** 2, infimum=0.0)
-    both = flowsim.compare(network, problem, [0.2], steps=60, limits=FlowLimits(records=61))
-    (about,) = both.statements
-    assert [one.verdict for one in about.statements] == [Verdict.HOLDS]
-    run = both.descents[0].trajectory
-    c = np.asarray(run.weights["a"] ** 2 - run.weights["b"] ** 2)
-    exact = 2 * np.sqrt(c**2 + 4)
-    error = np.asarray(run.diagnostics["limit_sharpness_error"])
-    assert (np.abs(run.diagnostics["limit_sharpness"] - exact) <= error).all()
-    assert error.max() < 1e-3

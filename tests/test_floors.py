@@ -57,11 +57,11 @@ def floor(name: str) -> int:
 
 
 def test_the_imports_are_seen():
-    found = all_imports()
-    assert {"flowsim.scenarios.scenario", "flowsim.kinds.registry"} <= found["flowsim.scenarios.keys"]
-    assert "flowsim.theory" in found["flowsim.sweeps.run"]
-    assert "flowsim.networks.layers" in found["flowsim.networks.linear"]
-    assert "flowsim.comparison" in found["flowsim"]  # as an `__init__` hands names on
+    imported = all_imports()
+    assert {"flowsim.scenarios.scenario", "flowsim.kinds.registry"} <= imported["flowsim.scenarios.keys"]
+    assert "flowsim.theory" in imported["flowsim.sweeps.run"]
+    assert "flowsim.networks.layers" in imported["flowsim.networks.linear"]
+    assert "flowsim.comparison" in imported["flowsim"]  # as an `__init__` hands names on
 
 
 def test_a_file_imports_only_from_floors_that_are_not_above_its_own():

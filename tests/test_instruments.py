@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from jax.tree_util import Partial
 
 import flowsim
-from flowsim.cli import main
 from flowsim.curvature import Spectrum, dense_hessian, layer_sharpness, spectrum
 from flowsim.curvature.hessian import objective_of
 from flowsim.networks import ResidualPerceptron, numbered_layers, split
@@ -51,7 +51,7 @@ def linear():
 
 @pytest.fixture(scope="module")
 def hessian(linear, risk):
-    return dense(linear, risk)
+    return np.asarray(eqx.filter_jit(lambda *given: dense_hessian(*objective_of(*given)))(linear, risk))
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +76,6 @@ def quadratic(matrix, *, slope=None, offset=0.0):
     return Quadratic(matrix, np.zeros(len(matrix)) if slope is None else slope, np.asarray(offset))
 
 
-def dense(network, problem):
-    return np.asarray(eqx.filter_jit(lambda *both: dense_hessian(*objective_of(*both)))(network, problem))
-
-
 def measured(probes, network, problem):
     """Return the columns of probes, as at the end of a run of a sweep: in one program."""
     return jax.tree.map(np.asarray, measure_probes(tuple(probes), network, problem, np.ones(())))
@@ -87,15 +83,6 @@ def measured(probes, network, problem):
 
 def flat(network):
     return np.asarray(ravel_pytree(split(network)[0])[0])
-
-
-def layer_of_each_weight(network):
-    weights, numbers = jax.tree.leaves(split(network)[0]), jax.tree.leaves(numbered_layers(network).numbers)
-    wide = [
-        np.broadcast_to(n.reshape(n.shape + (1,) * (w.ndim - n.ndim)), w.shape)
-        for w, n in zip(weights, numbers, strict=True)
-    ]
-    return np.concatenate([layers.ravel() for layers in wide])
 
 
 SIZE = 30
@@ -107,14 +94,14 @@ def estimate(matrix):
 
 
 @eqx.filter_jit
-def _told(found):
+def _numbers_of(spectrum):
     names = ("trace", "trace_error", "negative", "negative_error")
-    return {name: getattr(found, name) for name in names}, found.largest(2)
+    return {name: getattr(spectrum, name) for name in names}, spectrum.largest(2)
 
 
-def told(found):
-    """Return what a spectrum says, in one program."""
-    return jax.tree.map(np.asarray, _told(found))
+def numbers_of(spectrum):
+    """Return the trace, the number of negative eigenvalues, their errors, and the two largest, in one program."""
+    return jax.tree.map(np.asarray, _numbers_of(spectrum))
 
 
 class TestSpectrum:
@@ -122,7 +109,7 @@ class TestSpectrum:
         found, expected = spectrum(linear, risk), np.linalg.eigvalsh(hessian)
         assert found.exact
         np.testing.assert_allclose(found.nodes[0], expected, atol=1e-12 * np.abs(expected).max())
-        numbers, largest = told(found)
+        numbers, largest = numbers_of(found)
         np.testing.assert_allclose(numbers["trace"], expected.sum(), rtol=1e-10)
         assert numbers["negative"] == pytest.approx((expected < -1e-6 * np.abs(expected).max()).sum())
         assert numbers["negative"] > 0
@@ -139,7 +126,7 @@ class TestSpectrum:
         nodes, weights = np.asarray(found.nodes), np.asarray(found.weights)
         np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-12)
         assert np.all(np.abs(nodes[..., None] - values).min(axis=-1) <= np.asarray(found.residuals) + 1e-12)
-        numbers, largest = told(found)
+        numbers, largest = numbers_of(found)
         assert 0 < abs(numbers["trace"] - values.sum()) <= 3 * numbers["trace_error"]
         traces = SIZE * np.sum(weights * nodes, axis=1)
         assert numbers["trace_error"] == pytest.approx(traces.std(ddof=1) / 60**0.5, rel=1e-9)
@@ -164,30 +151,25 @@ class TestSpectrum:
         np.testing.assert_allclose(spread, rows.std(axis=1, ddof=1) / 2**0.5, atol=1e-10)
 
     def test_an_eigenvalue_that_is_not_certain_is_not_said(self):
-        nodes, weights = [[-1.0, 2.0, 9.0], [-1.0, 4.0, 8.0]], np.full((2, 3), 1 / 3)
-        residuals = [[0.0, 0.0, 1e-3], [0.0, 1.0, 1.0]]
-        found = Spectrum(*map(jnp.asarray, (nodes, weights, residuals)), size=10, exact=False)
-        np.testing.assert_array_equal(jax.jit(lambda: found.largest(7))(), [9.0, np.nan, -1.0])
+        nodes, residuals = [[-1.0, 2.0, 9.0], [-1.0, 4.0, 8.0]], [[0.0, 0.0, 1e-3], [0.0, 1.0, 1.0]]
+        two = Spectrum(*map(jnp.asarray, (nodes, np.full((2, 3), 1 / 3), residuals)), size=10, exact=False)
+        np.testing.assert_array_equal(jax.jit(lambda: two.largest(7))(), [9.0, np.nan, -1.0])
 
-    def test_a_hessian_of_rank_one_is_found_where_lanczos_breaks_down(self):
+    def test_estimates_hold_where_lanczos_breaks_down_and_where_nothing_is_known(self, linear, risk):
         direction = np.zeros(SIZE)
         direction[[0, 2]] = 3.0, 4.0
-        found = estimate(np.outer(direction, direction))
-        assert np.isfinite(found.nodes).all()
-        assert float(np.max(found.nodes)) == pytest.approx(25)
-        numbers, _ = told(found)
+        of_rank_one = estimate(np.outer(direction, direction))
+        assert np.isfinite(of_rank_one.nodes).all()
+        assert float(np.max(of_rank_one.nodes)) == pytest.approx(25)
+        numbers, _ = numbers_of(of_rank_one)
         assert abs(numbers["trace"] - 25) <= 3 * numbers["trace_error"]
-
-    def test_where_the_hessian_is_not_finite_nothing_is_known(self, linear, risk):
-        gone = jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan), linear)
-        for found in (spectrum(gone, risk), estimate(np.full((SIZE, SIZE), np.nan))):
-            numbers, _ = told(found)
-            assert np.isnan([numbers["trace"], numbers["negative"], numbers["negative_error"]]).all()
-
-    def test_a_gap_at_zero_tells_the_number_of_negative_eigenvalues(self):
-        numbers, _ = told(estimate(np.diag(np.where(np.arange(SIZE) < 3, -1.0, 2.0))))
+        numbers, _ = numbers_of(estimate(np.diag(np.where(np.arange(SIZE) < 3, -1.0, 2.0))))
         assert numbers["negative"] == pytest.approx(3, abs=float(numbers["negative_error"]))
         assert 0 < numbers["negative_error"] < SIZE / 3
+        no_numbers = jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan), linear)
+        for unknown in (spectrum(no_numbers, risk), estimate(np.full((SIZE, SIZE), np.nan))):
+            numbers, _ = numbers_of(unknown)
+            assert np.isnan([numbers["trace"], numbers["negative"], numbers["negative_error"]]).all()
 
     @pytest.mark.slow
     def test_its_moments_are_those_of_each_random_vector(self, risk):
@@ -212,29 +194,18 @@ class TestSpectrum:
         for curve in spectrum_panel(panels).curves[:2]:
             np.testing.assert_allclose(curve.frames.sum(axis=1), 1)
 
-    def test_options_that_cannot_be_right_are_refused(self):
-        for option, value in (("vectors", 0), ("products", 1), ("seed", 1.5)):
-            with pytest.raises(ValueError, match=f"{option} is {value}"):
-                SpectralDensity(**{option: value})
-        with pytest.raises(ValueError, match="products is 1"):
-            spectrum(np.ones(2), quadratic(np.eye(2)), products=1)
-
 
 class TestLayers:
     def test_their_sharpness_is_that_of_blocks_of_the_dense_hessian(self, linear, risk, hessian):
-        layer = layer_of_each_weight(linear)
-        assert layer.tolist() == [0] * 9 + [1] * 9 + [2] * 3
-        expected = [np.linalg.eigvalsh(hessian[np.ix_(layer == k, layer == k)])[-1] for k in range(3)]
+        blocks = [hessian[rows, rows] for rows in (slice(9), slice(9, 18), slice(18, 21))]
+        expected = [np.linalg.eigvalsh(block)[-1] for block in blocks]
         np.testing.assert_allclose(layer_sharpness(linear, risk), expected, rtol=1e-9)
 
     @pytest.mark.slow
-    def test_their_sharpness_by_lanczos_is_that_of_blocks_of_the_dense_hessian(self, risk):
+    def test_they_are_numbered_from_the_first_to_the_last_and_called_by_their_place_in_other_networks(self):
         key = jax.random.key(3)
         network = ResidualPerceptron.gaussian(features=3, width=4, depth=2, hidden=3, scale=0.5, key=key)
-        matrix, layer = dense(network, risk), layer_of_each_weight(network)
         assert numbered_layers(network).names == ("1", "2", "3", "4")
-        expected = [np.linalg.eigvalsh(matrix[np.ix_(layer == k, layer == k)])[-1] for k in range(4)]
-        np.testing.assert_allclose(layer_sharpness(network, risk, dense=False), expected, rtol=1e-9)
         convolutional = flowsim.Convolutional.gaussian((1, 4, 4), [2], 1, dense=[3], key=key)
         assert numbered_layers(convolutional).names == ("convolutions[0]", "head.1", "head.2")
 
@@ -294,12 +265,10 @@ class TestMatrices:
         found = measured([Balancedness().begin(mlp)], mlp_flow.network, problem)
         assert 0 < found["balancedness_drift"] < 1e-6 < 0.1 < found["balancedness_gap"]
 
-    def test_a_single_layer_has_no_imbalance_and_other_networks_are_refused(self, linear, risk):
+    def test_a_single_layer_has_no_imbalance(self, risk):
         alone = flowsim.DeepLinear([np.ones((1, 3))])
-        found = measured([Balancedness().begin(alone)], alone, risk)
-        assert float(found["balancedness_gap"]) == float(found["balancedness_drift"]) == 0
-        with pytest.raises(ValueError, match="expected a DeepLinear"):
-            Balancedness().check(flowsim.Perceptron([np.ones((1, 3))]), risk)
+        columns = measured([Balancedness().begin(alone)], alone, risk)
+        assert float(columns["balancedness_gap"]) == float(columns["balancedness_drift"]) == 0
 
 
 class TestPath:
@@ -315,20 +284,15 @@ class TestPath:
         assert np.isnan(unknown["path_weights"]).all()
         assert np.isnan(unknown["balancedness_drift"])
 
-    def test_random_directions_keep_the_lengths_and_angles_of_many_weights(self):
+    def test_random_directions_keep_the_lengths_and_angles_of_many_weights(self, linear):
         start, problem = np.zeros(4000), flowsim.Risk(lambda w: jnp.sum(w**2))
         points = np.random.default_rng(0).standard_normal((3, 4000))
-        found = [measured([Path(count=2048).begin(start)], point, problem)["path_weights"] for point in points]
-        for one, theirs in zip(points, found, strict=True):
-            for other, beside in zip(points, found, strict=True):
-                size = np.linalg.norm(one) * np.linalg.norm(other)
-                assert abs(theirs @ beside - one @ other) / size < 4 * (2 / 2048) ** 0.5
-
-    def test_the_label_of_projected_weights_says_so(self, linear):
+        rows = [measured([Path(count=2048).begin(start)], point, problem)["path_weights"] for point in points]
+        lengths = np.linalg.norm(points, axis=1)
+        errors = (np.array(rows) @ np.transpose(rows) - points @ points.T) / np.outer(lengths, lengths)
+        assert np.abs(errors).max() < 4 * (2 / 2048) ** 0.5
         few, many = (Path(count=count).begin(linear).label.of("path_weights").symbol for count in (256, 3))
         assert (few, many) == ("", "of 3 random projections")
-        with pytest.raises(ValueError, match="count is 1: expected"):
-            Path(count=1)
 
     def test_components_are_those_of_a_decomposition_of_the_covariance(self):
         from flowsim.report.panels.plane import _components
@@ -362,15 +326,8 @@ class TestPath:
         assert fork.along("distance_travelled")[0] > 0
 
 
-class Neuron(eqx.Module):
-    weight: np.ndarray
-
-    def __call__(self, x):
-        return jnp.tanh(self.weight @ x)
-
-
 def test_the_tangent_kernel_is_that_of_the_jacobian(risk):
-    network = Neuron(np.array([0.5, -1.0, 0.7]))
+    network = Partial(lambda weight, x: jnp.tanh(weight @ x), np.array([0.5, -1.0, 0.7]))
     weights, rest = split(network)
     start, unravel = ravel_pytree(weights)
 
@@ -417,16 +374,12 @@ class TestAlongTheStep:
         curvature = step @ hessian @ step / (step @ step)
         assert float(run.diagnostics["directional_sharpness"][0]) == pytest.approx(curvature, rel=1e-9)
 
-    def test_along_the_top_eigenvector_both_are_the_sharpness_at_any_length_of_the_weights(self):
-        for length in (1e-6, 1.0, 1e6):
-            directional, fine, _ = self.along([0.0, 0.0, length])
-            assert directional == pytest.approx(10)
-            assert fine == pytest.approx(10, rel=1e-4)
-
-    def test_a_preconditioner_counts(self):
-        directional, fine, _ = self.along([1.0, -2.0, 0.5], preconditioner=self.curvatures)
-        assert directional == pytest.approx(1)
-        assert fine == pytest.approx(1, rel=1e-4)
+    def test_along_the_top_eigenvector_both_are_the_sharpness_at_any_length_and_a_preconditioner_counts(self):
+        cases = [([0.0, 0.0, length], {}, 10) for length in (1e-6, 1.0, 1e6)]
+        for weights, known, expected in [*cases, ([1.0, -2.0, 0.5], {"preconditioner": self.curvatures}, 1)]:
+            directional, fine, _ = self.along(weights, **known)
+            assert directional == pytest.approx(expected)
+            assert fine == pytest.approx(expected, rel=1e-4)
 
     def test_nothing_is_said_where_nothing_is_known(self):
         assert np.isnan(self.along(np.zeros(3))).all()
@@ -435,16 +388,6 @@ class TestAlongTheStep:
         drowned = self.along(np.full(3, 1e-8), quadratic(np.diag(self.curvatures), offset=1.0))
         assert np.isnan(drowned[1:]).all()
         assert drowned[0] > 1
-        with pytest.raises(ValueError, match="precision is 2"):
-            CriticalSharpness(2)
-
-
-SCENARIO = """
-# Instruments
-data: {kind: gaussian, samples: 20, features: 3}
-network: {kind: mlp, depth: 3, width: 4, scale: 0.6}
-descent: {learning_rates: [0.1], steps: 30}
-"""
 
 
 @pytest.mark.slow
@@ -465,12 +408,21 @@ def test_a_run_records_draws_and_shows_them(linear, risk):
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2", "3"]
 
 
-def test_what_cannot_be_recorded_of_a_network_is_refused(tmp_path, capsys):
-    (tmp_path / "s.yaml").write_text(SCENARIO, encoding="utf-8")
-    own = ["--set", "network.activation=gelu", "--set", "record=[balancedness]"]
-    assert main([str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out"), *own]) == 2
-    assert "record: balancedness: the network is a Perceptron" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "s" / "trajectories.nc").exists()
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SpectralDensity(vectors=0), "vectors is 0"),
+        (lambda: SpectralDensity(products=1), "products is 1"),
+        (lambda: SpectralDensity(seed=1.5), "seed is 1.5"),
+        (lambda: spectrum(np.ones(2), quadratic(np.eye(2)), products=1), "products is 1"),
+        (lambda: CriticalSharpness(2), "precision is 2"),
+        (lambda: Path(count=1), "count is 1"),
+        (lambda: Balancedness().check(flowsim.Perceptron([np.ones((1, 3))]), None), "expected a DeepLinear"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_bins_hold_every_node_once_and_zero_in_their_middle():

@@ -6,17 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_optimizers import BOWL, CURVATURES, NEVER, START
 
 import flowsim
 from flowsim import CosineDecay, Outcome, StepDecay, WarmUp
 from flowsim.dynamics import times_of_steps
 from flowsim.dynamics.learning_rates import largest_rate, nominal_rate, rate_and_slope
 from flowsim.sweeps.dataset import PlannedDescent
-
-NEVER = flowsim.Stopping(gradient_norm=None)
-CURVATURES = np.array([0.5, 2.0])
-BOWL = flowsim.Risk(lambda weights: jnp.sum(jnp.asarray(CURVATURES) * weights**2) / 2, infimum=0.0)
-START = np.array([1.0, -0.7])
 
 
 def warm_up(t, time=4.0, start=0.1):
@@ -53,9 +49,9 @@ def recursion(rate, steps, beta=0.0):
 
 def test_a_learning_rate_is_its_formula_in_time():
     times = np.array([0.0, 1.3, 2.9, 3.1, 4.2, 6.6, 13.0])
-    found = jax.jit(lambda: {name: [jnp.asarray(rate(t)) for t in times] for name, (rate, _) in RATES.items()})()
+    rates = jax.jit(lambda: {name: [jnp.asarray(rate(t)) for t in times] for name, (rate, _) in RATES.items()})()
     for name, (_, formula) in RATES.items():
-        np.testing.assert_allclose(found[name], [formula(t) for t in times], rtol=1e-13, err_msg=name)
+        np.testing.assert_allclose(rates[name], [formula(t) for t in times], rtol=1e-13, err_msg=name)
 
 
 def test_the_edge_of_a_descent_of_a_sweep_is_that_after_its_last_step():
@@ -65,26 +61,19 @@ def test_the_edge_of_a_descent_of_a_sweep_is_that_after_its_last_step():
     np.testing.assert_allclose(planned.time_of(np.array([7.0, 10.0])), [7 * 0.4, 8 * 0.4 + 2 * 0.2], rtol=1e-14)
 
 
-def test_a_descent_takes_the_rate_of_the_time_at_which_each_step_begins():
+@pytest.mark.parametrize("beta", [None, 0.5])
+def test_a_descent_takes_the_rate_of_the_time_at_which_each_step_begins(beta):
     changing, rate = RATES["both"]
-    run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=changing, steps=60, weights=True, stopping=NEVER)
-    weights, times = recursion(rate, 60)
+    optimizer = flowsim.GradientDescent(changing) if beta is None else flowsim.HeavyBall(changing, momentum=beta)
+    run = flowsim.descend(jnp.asarray(START), BOWL, optimizer=optimizer, steps=60, weights=True, stopping=NEVER)
+    weights, times = recursion(rate, 60, beta or 0.0)
+    rates = np.array([rate(t) for t in times])
     np.testing.assert_allclose(run.weights, weights, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(run.times, times, rtol=1e-14)
-    np.testing.assert_allclose(run.diagnostics["scheduled_rate"], [rate(t) for t in times], rtol=1e-12)
-    np.testing.assert_allclose(run.diagnostics["moving_edge"], [2 / rate(t) for t in times], rtol=1e-12)
-    np.testing.assert_allclose(times_of_steps(flowsim.GradientDescent(changing), steps=60), times, rtol=1e-14)
-    until = times_of_steps(flowsim.GradientDescent(changing), t1=times[41])
-    assert len(until) == 42
-
-
-def test_momentum_takes_the_rate_of_the_time_too():
-    optimizer = flowsim.HeavyBall(BOTH, momentum=0.5)
-    run = flowsim.descend(jnp.asarray(START), BOWL, optimizer=optimizer, steps=40, weights=True, stopping=NEVER)
-    weights, times = recursion(RATES["both"][1], 40, beta=0.5)
-    np.testing.assert_allclose(run.weights, weights, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(run.times, times, rtol=1e-14)
-    np.testing.assert_allclose(run.diagnostics["moving_edge"] * run.diagnostics["scheduled_rate"], 3, rtol=1e-12)
+    np.testing.assert_allclose(run.diagnostics["scheduled_rate"], rates, rtol=1e-12)
+    np.testing.assert_allclose(run.diagnostics["moving_edge"], 2 * (1 + (beta or 0)) / rates, rtol=1e-12)
+    np.testing.assert_allclose(times_of_steps(optimizer, steps=60), times, rtol=1e-14)
+    assert len(times_of_steps(optimizer, t1=times[41])) == 42
 
 
 def test_a_warm_up_is_linear_in_the_number_of_steps():
@@ -118,9 +107,9 @@ def test_the_largest_rate_from_a_time_on_is_known():
         (lambda: WarmUp(0.1, time=0.0), "time must be a finite number above 0, got 0.0"),
         (lambda: WarmUp(0.1, time=1.0, start=0.0), "start must be a number from 1e-06 to 1, got 0.0"),
         (lambda: WarmUp(0.1, time=1.0, linear_in="epochs"), "linear_in must be steps or time, got 'epochs'"),
-        (lambda: CosineDecay(0.1, time=1.0, final=1.5), "final must be a number from 1e-06 to 1, got 1.5"),
+        (lambda: CosineDecay(0.1, time=1.0, final=1.5), "final must be"),
         (lambda: StepDecay(0.1, times=(2.0, 1.0)), "increasing times above zero"),
-        (lambda: StepDecay(0.1, times=(1.0,), decay=0), "decay must be a number from 1e-06 to 1, got 0"),
+        (lambda: StepDecay(0.1, times=(1.0,), decay=0), "decay must be"),
         (lambda: WarmUp(-0.1, time=1.0), "learning_rate must be a positive finite number"),
         (lambda: lambda t: t, "learning_rate must be a positive finite number of float64, .* got 0.0"),
         (lambda: lambda t: 0.1 * min(1.0, t), "function of time that cannot be used"),
@@ -132,9 +121,8 @@ def test_what_is_no_learning_rate_is_refused(make, message):
         flowsim.descend(jnp.asarray(START), BOWL, learning_rate=make(), steps=1)
 
 
-@pytest.mark.parametrize("later", [-0.1, pytest.param(float("nan"), marks=pytest.mark.slow)])
-def test_a_function_that_stops_to_be_a_learning_rate_ends_a_run(later):
-    rate = lambda t: jnp.where(t < 0.5, 0.1, later)  # noqa: E731
+def test_a_function_that_stops_to_be_a_learning_rate_ends_a_run():
+    rate = lambda t: jnp.where(t < 0.5, 0.1, -0.1)  # noqa: E731
     run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=rate, steps=200, stopping=NEVER)
     assert run.outcome is Outcome.SOLVER_FAILED
     assert int(run.steps) < 20
@@ -185,12 +173,10 @@ def test_the_central_flow_stays_at_an_edge_that_moves_and_leaves_one_that_rises_
     assert (sizes[free] == 0).all()
 
 
-def grown(model, at, *, risk=BOWL, start=(1e-4, 1e-7)):
+def grown(model, at):
     """Return by how much the logarithm of the amplitude of an oscillation grows between two times."""
-    run = flowsim.integrate(
-        jnp.array(start), risk, model=model, ts=np.asarray(at), t1=float(at[-1]), probes=[flowsim.probes.Oscillation()],
-        stopping=NEVER,
-    )  # fmt: skip
+    options = {"ts": np.asarray(at), "t1": float(at[-1]), "probes": [flowsim.probes.Oscillation()], "stopping": NEVER}
+    run = flowsim.integrate(jnp.array([1e-4, 1e-7]), BOWL, model=model, **options)
     return float(np.diff(np.log(np.asarray(run.diagnostics["oscillation"])[:2]))[0])
 
 
@@ -211,16 +197,16 @@ def test_an_oscillation_grows_as_that_of_descent_up_to_the_order_of_the_model(or
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("beta", "rate", "error"), [(0.0, 1.04, 1e-5), (0.5, 1.53, 1e-2)])
-def test_so_does_that_of_the_flow_of_a_centre(beta, rate, error):
+def test_so_does_that_of_the_flow_of_a_centre():
     # With momentum the mode turns from weights to memory as η changes, and decays back in a way that is followed less.
-    heavy = flowsim.HeavyBall(WarmUp(rate, time=600.0, start=0.97, linear_in="time"), momentum=beta)
-    times = times_of_steps(heavy, steps=160)
-    options = {"steps": 160, "weights": True, "record_steps": np.arange(161), "stopping": NEVER}
-    run = flowsim.descend(jnp.array([1e-4, 1e-7]), BOWL, optimizer=heavy, **options)
-    size = np.abs(np.asarray(run.weights)[:, 1])
-    exact = np.log(size[150] / size[100])
-    assert abs(grown(flowsim.CentreFlow(heavy, rtol=1e-8), times[[100, 150]]) / exact - 1) < error
+    for beta, rate, error in ((0.0, 1.04, 1e-5), (0.5, 1.53, 1e-2)):
+        heavy = flowsim.HeavyBall(WarmUp(rate, time=600.0, start=0.97, linear_in="time"), momentum=beta)
+        times = times_of_steps(heavy, steps=160)
+        options = {"steps": 160, "weights": True, "record_steps": np.arange(161), "stopping": NEVER}
+        run = flowsim.descend(jnp.array([1e-4, 1e-7]), BOWL, optimizer=heavy, **options)
+        size = np.abs(np.asarray(run.weights)[:, 1])
+        exact = np.log(size[150] / size[100])
+        assert abs(grown(flowsim.CentreFlow(heavy, rtol=1e-8), times[[100, 150]]) / exact - 1) < error
 
 
 # -- verdicts
@@ -238,10 +224,10 @@ FLAT = flowsim.Risk(curved, infimum=0.0)
 @pytest.mark.slow
 def test_a_minimum_that_a_warm_up_will_leave_is_no_limit():
     start = jnp.array([0.1, 0.0])
-    calm = flowsim.descend(start, FLAT, learning_rate=0.5, steps=20_000)
-    assert calm.outcome is Outcome.CONVERGED
-    assert calm.final_sharpness > 1.9
-    rate = WarmUp(1.2, time=200.0, start=0.4)
+    calm, rate = WarmUp(0.5, time=1.0, start=1.0), WarmUp(1.2, time=200.0, start=0.4)
+    run = flowsim.descend(start, FLAT, learning_rate=calm, steps=20_000)
+    assert run.outcome is Outcome.CONVERGED
+    assert run.final_sharpness > 1.9
     run = flowsim.descend(start, FLAT, learning_rate=rate, steps=20_000)
     assert run.outcome is Outcome.CONVERGED
     # The edge comes down to 2/1.2, and S with it; only a minimum below that is one.
@@ -265,16 +251,3 @@ def test_a_minimum_at_which_descent_begins_is_certified_by_its_curvature():
 
 
 # -- many runs
-
-
-@pytest.mark.slow
-def test_repetitions_are_those_of_single_runs():
-    x = np.random.default_rng(0).standard_normal((12, 2))
-    risk = flowsim.EmpiricalRisk(x, x @ np.array([1.0, -1.0]) + 0.1)
-    one = flowsim.DeepLinear([np.array([[0.4, -0.3]]), np.ones((1, 1))])
-    optimizer = flowsim.SGD(WarmUp(0.1, time=1.0), batch=4)
-    many = flowsim.repeat(one, risk, optimizer=optimizer, seeds=[3, 5], steps=30, record_steps=[0, 10])
-    for place, seed in enumerate((3, 5)):
-        run = flowsim.descend(one, risk, optimizer=optimizer.with_seed(seed), steps=30, stopping=NEVER)
-        np.testing.assert_allclose(many.network.weights[0][place], run.network.weights[0], rtol=1e-12)
-        assert many.times[-1] == pytest.approx(float(run.time), rel=1e-14)

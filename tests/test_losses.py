@@ -64,15 +64,12 @@ def log_softmax(logits):
     return logits - scipy.special.logsumexp(logits, axis=-1, keepdims=True)
 
 
-def test_losses_are_found_by_their_names_or_their_modules():
+def test_losses_are_found_by_their_names_or_their_modules_and_say_their_infimum_and_whether_it_is_attained():
     assert LOSSES.name_of(SquaredError) == "squared_error"
     assert LOSSES["flowsim.losses:PointwiseLoss"] is PointwiseLoss
     assert LOSSES.name_of(OwnHuber) == f"{__name__}:OwnHuber"
     with pytest.raises(ValueError, match=r"expected a subclass of flowsim\.losses\.Loss"):
         LOSSES["flowsim.losses:Loss"]
-
-
-def test_a_loss_says_its_infimum_and_whether_it_is_attained():
     with pytest.raises(TypeError, match=r"__call__.*attained.*curvature.*infimum"):
         Loss()
     assert np.isnan(PointwiseLoss(huber).infimum)
@@ -82,39 +79,6 @@ def test_a_loss_says_its_infimum_and_whether_it_is_attained():
         assert (kind().infimum, kind().attained) == (0, kind in (SquaredError, Huber))
 
 
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        (SquaredError, r"the loss is the class SquaredError itself: write SquaredError\(\)"),
-        ("squared_error", "the loss is 'squared_error': expected a flowsim.losses.Loss"),
-    ],
-)
-def test_what_is_no_loss_is_refused(loss, message):
-    with pytest.raises(TypeError, match=message):
-        flowsim.EmpiricalRisk(X, ONE, loss)
-
-
-@pytest.mark.parametrize(
-    ("loss", "targets", "outputs", "message"),
-    [
-        (SquaredError(), THREE, 1, r"predicts shape \(\) and y holds shape \(3,\) of float64, which \w+ does not com"),
-        (OwnHuber(), ONE, 3, r"predicts shape \(3,\) and y holds shape \(\) of float64, which \w+ does not compare"),
-        (huber, ONE[:, None], 3, r"predicts shape \(3,\) and y holds shape \(1,\)"),
-    ],
-)
-def test_predictions_and_targets_of_different_shapes_are_refused_rather_than_broadcast(loss, targets, outputs, message):
-    problem = flowsim.EmpiricalRisk(X, targets, loss)
-    with pytest.raises(ValueError, match=message + ".*: give the network as many outputs as y has columns"):
-        problem(model(outputs))
-
-
-def test_samples_that_are_not_finite_are_refused_with_their_place():
-    with pytest.raises(ValueError, match=r"X\[2, 1\] is nan: expected"):
-        flowsim.EmpiricalRisk(np.where(np.arange(36).reshape(12, 3) == 7, np.nan, X), ONE)
-    with pytest.raises(ValueError, match=r"y\[4\] is -inf: expected finite numbers"):
-        flowsim.EmpiricalRisk(X, np.where(np.arange(12) == 4, -np.inf, ONE))
-
-
 def test_risks_are_means_over_the_samples_of_traced_targets_too():
     def risks(y, classes):
         squared, several = flowsim.EmpiricalRisk(X, y), flowsim.EmpiricalRisk(X, classes, CrossEntropy())
@@ -122,13 +86,12 @@ def test_risks_are_means_over_the_samples_of_traced_targets_too():
         beyond = flowsim.EmpiricalRisk(X, classes + 1, CrossEntropy())
         return squared(model(1)), several(model(4)), several(model(3)), beyond(model(3))
 
-    found = jax.jit(jax.vmap(risks))(np.stack([ONE, -ONE]), np.stack([CLASSES, CLASSES]))
-    for sign, squared in zip((1, -1), found[0], strict=True):
-        np.testing.assert_allclose(squared, np.mean((predictions(1) - sign * ONE) ** 2), rtol=1e-13)
-    for outputs, risk in ((4, found[1]), (3, found[2])):
+    squared, *several, beyond = jax.jit(jax.vmap(risks))(np.stack([ONE, -ONE]), np.stack([CLASSES, CLASSES]))
+    np.testing.assert_allclose(squared, [np.mean((predictions(1) - sign * ONE) ** 2) for sign in (1, -1)], rtol=1e-13)
+    for outputs, risk in zip((4, 3), several, strict=True):
         expected = -np.mean(log_softmax(predictions(outputs))[np.arange(12), CLASSES])
         np.testing.assert_allclose(risk, expected, rtol=1e-13)
-    assert np.isnan(found[3]).all()
+    assert np.isnan(beyond).all()
 
 
 PROBABILITIES = np.array([0.2, 0.3, 0.5])
@@ -140,13 +103,13 @@ def test_cross_entropy_is_minus_the_logarithm_of_the_softmax_and_so_are_its_deri
 
     @jax.jit
     @jax.vmap
-    def found(logits):
+    def derivatives(logits):
         of = jax.value_and_grad(loss)
         by_class = jax.vmap(of, (None, 0))(logits, jnp.arange(3))
         return by_class, of(logits, PROBABILITIES), loss.curvature(logits, jnp.array(0))
 
     p = scipy.special.softmax(LOGITS, axis=1)
-    (values, gradients), (value, gradient), curvatures = found(LOGITS)
+    (values, gradients), (value, gradient), curvatures = derivatives(LOGITS)
     np.testing.assert_allclose(values, -log_softmax(LOGITS), rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(value, -log_softmax(LOGITS) @ PROBABILITIES, rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(gradients, p[:, None] - np.eye(3), atol=1e-15)
@@ -156,7 +119,7 @@ def test_cross_entropy_is_minus_the_logarithm_of_the_softmax_and_so_are_its_deri
 
 
 def test_small_losses_keep_their_digits_and_two_classes_cost_the_same_as_signs_do():
-    def both(margin):
+    def cases(margin):
         return [
             (Logistic(), margin, jnp.array(1)),
             (Logistic(), -margin, jnp.array(-1)),
@@ -167,35 +130,29 @@ def test_small_losses_keep_their_digits_and_two_classes_cost_the_same_as_signs_d
 
     @jax.jit
     @jax.vmap
-    def found(margin):
-        measured = [(*jax.value_and_grad(loss)(f, y), loss.curvature(f, y)) for loss, f, y in both(margin)]
+    def measure(margin):
+        measured = [(*jax.value_and_grad(loss)(f, y), loss.curvature(f, y)) for loss, f, y in cases(margin)]
         flat = [(value, jnp.atleast_1d(slope)[0], curvature[0, 0]) for value, slope, curvature in measured]
         return jnp.stack([jnp.stack(numbers) for numbers in flat])
 
     margins = np.array([30.0, 60.0, 300.0, -3.0, 0.0, 0.7, -1e6])
     sigmoid = scipy.special.expit(-margins)
     slopes = np.outer(sigmoid, [-1, 1, -1, -1, -1])
-    numbers = np.asarray(found(margins))
+    numbers = np.asarray(measure(margins))
     np.testing.assert_allclose(numbers[..., 0].T, 5 * [np.logaddexp(0, -margins)], rtol=1e-12)
     np.testing.assert_allclose(numbers[..., 1], slopes, rtol=1e-12)
     np.testing.assert_allclose(numbers[..., 2].T, 5 * [sigmoid * scipy.special.expit(margins)], rtol=1e-12, atol=1e-300)
-
-
-@pytest.mark.parametrize("delta", ["a", True, 0, float("inf")])
-def test_huber_wants_a_positive_number(delta):
-    with pytest.raises(ValueError, match="delta must be positive and finite"):
-        Huber(delta)
 
 
 def test_huber_is_scipys_and_a_large_error_pulls_with_delta():
     errors = np.array([-7.0, -2.0, -0.3, 0.0, 1.9, 2.0, 1e200])
 
     @jax.jit
-    def found(delta):
+    def derivatives(delta):
         return jax.vmap(lambda error: jax.value_and_grad(Huber(delta))(error, jnp.array(0.0)))(errors)
 
     for delta in (0.5, 2.0):
-        values, slopes = found(delta)
+        values, slopes = derivatives(delta)
         np.testing.assert_allclose(values, scipy.special.huber(delta, errors), rtol=1e-14)
         np.testing.assert_allclose(slopes, np.clip(errors, -delta, delta), rtol=1e-14)
 
@@ -211,15 +168,13 @@ def test_roots_of_curvatures_are_roots_of_second_derivatives():
     ]
 
     @jax.jit
-    def found(arrays):
-        losses = (loss for loss, _, _ in cases)
-        functions = (lambda f, y, of=loss: (of.curvature_root(f, y), of.curvature(f, y)) for loss in losses)
+    def curvatures(arrays):
         return [
-            (*function(f, y), differentiated_curvature(loss, f, y))
-            for function, (loss, _, _), (f, y) in zip(functions, cases, arrays, strict=True)
+            (loss.curvature_root(f, y), loss.curvature(f, y), differentiated_curvature(loss, f, y))
+            for (loss, _, _), (f, y) in zip(cases, arrays, strict=True)
         ]
 
-    for root, curvature, expected in found([(jnp.asarray(f), jnp.asarray(y)) for _, f, y in cases]):
+    for root, curvature, expected in curvatures([(jnp.asarray(f), jnp.asarray(y)) for _, f, y in cases]):
         np.testing.assert_allclose(curvature, expected, atol=1e-15)
         np.testing.assert_allclose(root @ root.T, expected, atol=1e-14)
 
@@ -232,12 +187,6 @@ def test_no_risk_is_below_the_entropy_of_its_targets():
     assert float(flowsim.EmpiricalRisk(X, CLASSES, CrossEntropy()).lower_bound) == 0
     with pytest.raises(ValueError, match=r"minimal_risk is 0\.1, but no risk of these targets is below 0\.574"):
         flowsim.EmpiricalRisk(X[:3], probabilities, CrossEntropy(), minimal_risk=0.1)
-
-
-@pytest.mark.parametrize("minimal_risk", ["0", [0.0, 1.0], np.inf])
-def test_a_minimal_risk_is_one_number(minimal_risk):
-    with pytest.raises(ValueError, match="minimal_risk must be a number, or NaN where it is not known, got"):
-        flowsim.EmpiricalRisk(X, ONE, minimal_risk=minimal_risk)
 
 
 def test_whole_numbers_that_would_come_out_as_others_are_refused():
@@ -262,10 +211,41 @@ def test_a_loss_decreases_for_ever_only_where_the_class_is_certain_and_right():
         (Logistic(), np.array(0.1), np.array(-1), False),
         (SquaredError(), np.array(1.0), np.array(1.0), False),
     ]
-    found = jax.jit(lambda: [loss.decreases_forever(jnp.asarray(f), jnp.asarray(y)) for loss, f, y, _ in cases])()
-    assert list(map(bool, found)) == [expected for *_, expected in cases]
+    decrease = jax.jit(lambda: [loss.decreases_forever(jnp.asarray(f), jnp.asarray(y)) for loss, f, y, _ in cases])()
+    assert list(map(bool, decrease)) == [expected for *_, expected in cases]
     losses = jax.jit(jax.vmap(lambda f: CrossEntropy()(jnp.stack([f, 0 * f]), np.array([1.0, 1e-7]))))
     assert np.argmin(losses(np.array([3.0, 16.0, 60.0]))) == 1
+
+
+def with_place(array, place, value):
+    changed = array.copy()
+    changed[place] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: flowsim.EmpiricalRisk(with_place(X, (2, 1), np.nan), ONE), r"X\[2, 1\] is nan: expected"),
+        (lambda: flowsim.EmpiricalRisk(X, with_place(ONE, 4, -np.inf)), r"y\[4\] is -inf: expected finite numbers"),
+        (
+            lambda: flowsim.EmpiricalRisk(X, ONE, SquaredError),
+            r"is the class SquaredError itself: write SquaredError\(\)",
+        ),
+        (
+            lambda: flowsim.EmpiricalRisk(X, ONE, "squared_error"),
+            "the loss is 'squared_error': expected a flowsim.losses",
+        ),
+        (lambda: flowsim.EmpiricalRisk(X, ONE, minimal_risk=[0.0, 1.0]), "minimal_risk must be a number, or NaN"),
+        (lambda: flowsim.EmpiricalRisk(X, ONE, minimal_risk=np.inf), "minimal_risk must be a number, or NaN"),
+        (lambda: Huber(True), "delta must be positive and finite"),
+        (lambda: Huber(0), "delta must be positive and finite"),
+        (lambda: Huber(float("inf")), "delta must be positive and finite"),
+    ],
+)
+def test_losses_and_risks_that_cannot_be_are_refused(make, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()
 
 
 @pytest.mark.parametrize(
@@ -287,6 +267,13 @@ def test_targets_of_the_wrong_kind_are_refused_before_anything_runs(targets, los
 @pytest.mark.parametrize(
     ("targets", "loss", "outputs", "message"),
     [
+        (
+            THREE,
+            SquaredError(),
+            1,
+            r"predicts shape \(\) and y holds shape \(3,\) of float64, which \w+ does not compare",
+        ),
+        (ONE, OwnHuber(), 3, r"predicts shape \(3,\) and y holds shape \(\) of float64, which \w+ does not compare"),
         (CLASSES, SquaredError(), 3, r"numbers of classes write flowsim\.losses\.CrossEntropy\(\), or np"),
         (THREE, lambda p, t: (p - t) ** 2, 3, r"the loss returns shape \(3,\).*; write jnp\.sum"),
         (CLASSES, CrossEntropy(), 1, "give the network one output for each class, two or more"),

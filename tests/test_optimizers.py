@@ -9,8 +9,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import flowsim
-from flowsim.dynamics import DESCENTS, DYNAMICS
-from flowsim.dynamics.descent import DescentState, words
+from flowsim.curvature import preconditioned_eigenpair
+from flowsim.dynamics.descent import DescentState
 
 NEVER = flowsim.Stopping(gradient_norm=None)
 CURVATURES = np.array([0.5, 2.0])
@@ -97,6 +97,21 @@ def test_each_follows_the_recursion_of_its_paper(optimizer, recursion, options):
     np.testing.assert_allclose(end(), expected, rtol=1e-12, atol=1e-13)
 
 
+CLIPPED = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(lambda count: jnp.where(count < 10, 0.05, 0.01)))
+
+
+def beside_optax(optimizer, rule, *, steps):
+    """Yield the weights after each step along random gradients, by the optimizer and by the rule of Optax."""
+    theirs, state = jnp.asarray(START), rule.init(jnp.asarray(START))
+    ours, memory = theirs, optimizer.remember(theirs)
+    for number in range(steps):
+        gradient = jnp.asarray(np.random.default_rng(number).standard_normal(2))
+        updates, state = rule.update(gradient, state, theirs)
+        theirs = optax.apply_updates(theirs, updates)
+        ours, memory = optimizer.step(ours, gradient, memory)
+        yield ours, theirs
+
+
 @pytest.mark.parametrize(
     ("optimizer", "rule"),
     [
@@ -106,19 +121,19 @@ def test_each_follows_the_recursion_of_its_paper(optimizer, recursion, options):
         (flowsim.RMSProp(0.01, momentum=0.5), optax.rmsprop(0.01, momentum=0.5)),
         (flowsim.Adam(0.01), optax.adam(0.01)),
         (flowsim.Adam(0.01, 0.7, 0.9, 1e-4, 1e-5), optax.adam(0.01, 0.7, 0.9, 1e-4, 1e-5)),
-        (flowsim.Optax(optax.lion(0.01)), optax.lion(0.01)),
+        (flowsim.Optax(CLIPPED), CLIPPED),
     ],
-    ids=["heavy ball", "nesterov", "rmsprop", "rmsprop with momentum", "adam", "adam's options", "lion"],
+    ids=["heavy ball", "nesterov", "rmsprop", "rmsprop with momentum", "adam", "adam's options", "schedule and chain"],
 )
 def test_steps_are_those_of_optax_bit_for_bit(optimizer, rule):
-    theirs, state = jnp.asarray(START), rule.init(jnp.asarray(START))
-    ours, memory = theirs, optimizer.remember(theirs)
-    for number in range(20):
-        gradient = jnp.asarray(np.random.default_rng(number).standard_normal(2))
-        updates, state = rule.update(gradient, state, theirs)
-        theirs = optax.apply_updates(theirs, updates)
-        ours, memory = optimizer.step(ours, gradient, memory)
+    for ours, theirs in beside_optax(optimizer, rule, steps=20):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_adam_with_decoupled_decay_is_adamw():
+    ours, rule = flowsim.DecoupledDecay(flowsim.Adam(0.02), 0.3), optax.adamw(0.02, weight_decay=0.3)
+    *_, (here, there) = beside_optax(ours, rule, steps=5)
+    np.testing.assert_allclose(here, there, rtol=1e-13)
 
 
 # -- any transformation of Optax
@@ -138,28 +153,6 @@ def test_a_bare_transformation_counts_its_steps_and_other_options_of_a_kind_comp
     assert compiled() == before
 
 
-def test_adam_with_decoupled_decay_is_adamw():
-    ours, rule = flowsim.DecoupledDecay(flowsim.Adam(0.02), 0.3), optax.adamw(0.02, weight_decay=0.3)
-    here = there = jnp.asarray(START)
-    memory, state = ours.remember(here), rule.init(there)
-    for number in range(5):
-        gradient = jnp.asarray(np.random.default_rng(number).standard_normal(2))
-        here, memory = ours.step(here, gradient, memory)
-        updates, state = rule.update(gradient, state, there)
-        there = optax.apply_updates(there, updates)
-    np.testing.assert_allclose(here, there, rtol=1e-13)
-
-
-@pytest.mark.slow
-def test_a_schedule_and_a_chain_do_what_they_do_in_optax():
-    rule = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(lambda count: jnp.where(count < 20, 0.05, 0.01)))
-    weights, state = jnp.asarray(START), rule.init(jnp.asarray(START))
-    for _ in range(40):
-        updates, state = rule.update(jax.grad(quadratic)(weights), state, weights)
-        weights = optax.apply_updates(weights, updates)
-    np.testing.assert_allclose(end_of(rule, 40)[0], weights, rtol=1e-12)
-
-
 @pytest.mark.slow
 def test_a_transformation_that_searches_along_a_line_is_given_the_objective():
     """L-BFGS ends at the minimum of a quadratic in two dimensions in a handful of steps."""
@@ -172,23 +165,11 @@ def test_a_transformation_that_searches_along_a_line_is_given_the_objective():
 # -- the time of a step
 
 
-@pytest.mark.parametrize(("kind", "recursion"), [(flowsim.HeavyBall, heavy_ball), (flowsim.Nesterov, nesterov)])
-def test_momentum_follows_the_gradient_flow_to_first_order_on_its_time_axis(kind, recursion):
-    beta, time = 0.75, 1.0
-    etas = 2.0 ** -np.arange(10, 14)
-    errors = []
-    for eta in etas:
-        steps = round(time / kind(eta, beta).time_of_step())
-        found = recursion(START, lambda w: CURVATURES * w, steps, eta, beta)
-        errors.append(np.linalg.norm(found - START * np.exp(-CURVATURES * time)))
-    slope = np.polyfit(np.log(etas), np.log(errors), 1)[0]
-    assert abs(slope - 1) < 0.05
-
-
 @pytest.mark.parametrize(
     ("optimizer", "time"),
     [
         (flowsim.GradientDescent(0.1), 0.1),
+        (flowsim.Nesterov(0.1, 0.5), 0.2),
         (flowsim.RMSProp(0.1), 0.1),
         (flowsim.RMSProp(0.1, momentum=0.5), 0.2),
         (flowsim.Adam(0.1), 0.1),
@@ -205,17 +186,6 @@ def test_a_step_takes_the_time_of_the_flow_that_it_follows(optimizer, time):
     assert float(optimizer.time_of_step()) == pytest.approx(time, rel=1e-15)
 
 
-def frozen(optimizer, weights, nu=1.5, count=2**30):
-    """Return a memory in which ν is `nu`, after so many steps that the mean of the gradients needs no correction."""
-    memory = optimizer.remember(weights)
-    if isinstance(optimizer, flowsim.ScalarRMSProp):
-        return jnp.full_like(memory, nu)
-    filled = eqx.tree_at(lambda m: m[0].nu, memory, jnp.full_like(weights, nu))
-    if isinstance(optimizer, flowsim.RMSProp):
-        return filled
-    return eqx.tree_at(lambda m: m[0].count, filled, jnp.array(count, jnp.int32))
-
-
 def test_the_preconditioner_is_that_of_the_next_step():
     gradients = np.random.default_rng(3).standard_normal((3, 2))
     adam, rms = flowsim.Adam(0.1, 0.8, 0.9, eps=1e-2, eps_root=0.2), flowsim.RMSProp(0.1, 0.9, 1e-2)
@@ -229,7 +199,7 @@ def test_the_preconditioner_is_that_of_the_next_step():
     ]
 
     @jax.jit
-    def found():
+    def preconditioners():
         known = []
         for optimizer in (adam, rms, scalar):
             weights = jnp.asarray(START)
@@ -241,7 +211,7 @@ def test_the_preconditioner_is_that_of_the_next_step():
             )
         return known
 
-    np.testing.assert_allclose(found(), expected, rtol=1e-13)
+    np.testing.assert_allclose(preconditioners(), expected, rtol=1e-13)
 
 
 # -- the threshold of stability
@@ -249,8 +219,8 @@ def test_the_preconditioner_is_that_of_the_next_step():
 
 def spectral_radius(optimizer, curvature, memory, aside=1e-7):
     """Return that of the step of `optimizer` itself at the minimum of one mode, over weights and memory."""
-    whole, rest = eqx.partition((np.zeros(1), memory), eqx.is_inexact_array_like)
-    leaves, structure = jax.tree.flatten(whole)
+    numbers, rest = eqx.partition((np.zeros(1), memory), eqx.is_inexact_array_like)
+    leaves, structure = jax.tree.flatten(numbers)
     start, ends = np.concatenate([np.ravel(leaf) for leaf in leaves]), np.cumsum([np.size(leaf) for leaf in leaves])
 
     def step(vector):
@@ -265,6 +235,21 @@ def spectral_radius(optimizer, curvature, memory, aside=1e-7):
     return np.abs(np.linalg.eigvals(np.array(columns).T)).max()
 
 
+def at_rest(optimizer, nu=1.5, count=2**30):
+    """Return the memory after so many steps that means need no correction, in which ν is `nu`, and 1 or P."""
+    weights = jnp.zeros(1)
+    memory = optimizer.remember(weights)
+    if not optimizer.preconditioned:
+        return memory, 1.0
+    if isinstance(optimizer, flowsim.ScalarRMSProp):
+        memory = jnp.full_like(memory, nu)
+    else:
+        memory = eqx.tree_at(lambda m: m[0].nu, memory, jnp.full_like(weights, nu))
+    if isinstance(optimizer, flowsim.Adam):
+        memory = eqx.tree_at(lambda m: m[0].count, memory, jnp.array(count, jnp.int32))
+    return memory, float(optimizer.preconditioner(DescentState(weights, memory, jnp.zeros(()), weights))[0])
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -274,40 +259,24 @@ def spectral_radius(optimizer, curvature, memory, aside=1e-7):
         flowsim.DecoupledDecay(flowsim.GradientDescent(0.1), 2.0),
         flowsim.DecoupledDecay(flowsim.HeavyBall(0.1, 0.9), 2.0),
         flowsim.DecoupledDecay(flowsim.Nesterov(0.1, 0.9), 2.0),
-    ],
-    ids=repr,
-)
-def test_a_mode_is_stable_up_to_the_threshold_and_no_further(optimizer):
-    threshold, memory = optimizer.stability_threshold(), optimizer.remember(jnp.zeros(1))
-    assert spectral_radius(optimizer, threshold * (1 - 1e-6), memory) < 1
-    assert spectral_radius(optimizer, threshold * (1 + 1e-6), memory) > 1
-    assert spectral_radius(optimizer, threshold * 1e-3, memory) < 1
-
-
-@pytest.mark.parametrize(
-    "optimizer",
-    [
         flowsim.RMSProp(0.1, momentum=0.8),
         flowsim.ScalarRMSProp(0.1),
         flowsim.Adam(0.1, b1=0.5, b2=0.9, eps=0.1, eps_root=0.2),
     ],
     ids=repr,
 )
-def test_a_preconditioned_mode_is_stable_up_to_the_threshold_and_no_further(optimizer):
-    """Curvature in the coordinates P^½ W: at the minimum the gradient is zero, and P stays as it is to first order."""
-    memory = frozen(optimizer, jnp.zeros(1))
-    state = DescentState(jnp.zeros(1), memory, jnp.zeros(()), jnp.zeros(1))
-    threshold = optimizer.stability_threshold() * float(optimizer.preconditioner(state)[0])
-    assert spectral_radius(optimizer, threshold * (1 - 1e-6), memory) < 1
+def test_a_mode_is_stable_up_to_the_threshold_and_no_further(optimizer):
+    """In the coordinates P^½ W: at the minimum the gradient is zero, and P stays as it is to first order."""
+    memory, preconditioner = at_rest(optimizer)
+    threshold = optimizer.stability_threshold() * preconditioner
+    for share in (1e-3, 1 - 1e-6):
+        assert spectral_radius(optimizer, threshold * share, memory) < 1
     assert spectral_radius(optimizer, threshold * (1 + 1e-6), memory) > 1
 
 
-def test_adam_is_stable_up_to_38_over_eta():
+def test_adam_is_stable_up_to_38_over_eta_and_what_is_not_known_to_be_stable_says_so():
     """The number of Cohen et al. (2022) for β₁ = 0.9."""
     assert flowsim.Adam(0.01).stability_threshold() == pytest.approx(38 / 0.01, rel=1e-12)
-
-
-def test_what_is_not_known_to_be_stable_says_so():
     for optimizer in (flowsim.SGD(0.1, 5), flowsim.Optax(optax.sgd(0.1))):
         assert optimizer.stability_threshold() is None
 
@@ -315,16 +284,11 @@ def test_what_is_not_known_to_be_stable_says_so():
 # -- the preconditioned sharpness
 
 
-@pytest.fixture(scope="module")
-def tanh():
-    X = np.random.default_rng(0).standard_normal((12, 3))
-    network = eqx.nn.MLP(3, "scalar", 4, 1, jnp.tanh, key=jax.random.key(0))
-    return network, flowsim.EmpiricalRisk(X, np.sin(X[:, 0]))
-
-
 @pytest.mark.slow
-def test_the_preconditioned_sharpness_is_that_of_the_dense_matrix(tanh):
-    network, problem = tanh
+def test_the_preconditioned_sharpness_is_that_of_the_dense_matrix():
+    X = np.random.default_rng(0).standard_normal((12, 3))
+    problem = flowsim.EmpiricalRisk(X, np.sin(X[:, 0]))
+    network = eqx.nn.MLP(3, "scalar", 4, 1, jnp.tanh, key=jax.random.key(0))
     probes = [flowsim.probes.PreconditionedSharpness()]
     run = flowsim.descend(network, problem, optimizer=flowsim.Adam(0.01), steps=7, probes=probes, weights=True)
     weights, rest = eqx.partition(run.weights, eqx.is_inexact_array)
@@ -340,30 +304,12 @@ def test_the_preconditioned_sharpness_is_that_of_the_dense_matrix(tanh):
         np.testing.assert_allclose(run.diagnostics["preconditioned_sharpness"][t], expected, rtol=1e-8)
 
 
-@pytest.mark.slow
-def test_without_a_preconditioner_it_is_the_sharpness(tanh):
-    options = {"probes": [flowsim.probes.PreconditionedSharpness()], "sharpness": True}
-    run = flowsim.descend(*tanh, optimizer=flowsim.HeavyBall(0.01), steps=5, **options)
-    np.testing.assert_array_equal(run.diagnostics["preconditioned_sharpness"], run.sharpness)
-
-
-def test_where_the_state_of_a_run_is_not_known_it_is_not_known_either():
+def test_the_preconditioned_sharpness_is_not_known_where_the_state_of_a_run_is_not():
     moment = flowsim.Moment(jnp.asarray(START), BOWL, None, jnp.zeros(()), jnp.zeros(()))
     assert np.isnan(flowsim.probes.PreconditionedSharpness().measure(moment))
 
 
-def test_a_preconditioner_that_does_not_fit_the_weights_is_refused():
-    with pytest.raises(ValueError, match="expected one number for each weight"):
-        flowsim.curvature.preconditioned_eigenpair(jnp.asarray(START), BOWL, jnp.ones(3))
-
-
-# -- names and errors
-
-
-def test_kinds_are_registered_and_called_by_their_names():
-    assert {"optax", *DESCENTS} <= set(DYNAMICS)
-    assert "optax" not in DESCENTS  # YAML could not write a transformation
-    assert [words(name) for name in ("GradientDescent", "MyRMSProp")] == ["gradient descent", "my RMSProp"]
+# -- errors
 
 
 SCHEDULE = lambda count: 0.1 / (1 + count)  # noqa: E731
@@ -374,25 +320,24 @@ def beside_flow(optimizer):
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("make", "message"),
     [
-        (lambda: flowsim.HeavyBall(0.1, 1.0), ValueError, "momentum must be a number from 0 to below 1, got 1.0"),
-        (lambda: flowsim.RMSProp(0.1, decay=1.5), ValueError, "decay must be"),
-        (lambda: flowsim.RMSProp(0.1, eps=0.0), ValueError, "eps must be a number above zero, got 0.0"),
-        (lambda: flowsim.Adam(0.1, b1=1.0), ValueError, "b1 must be"),
-        (lambda: flowsim.Adam(0.1, eps_root=-1.0), ValueError, "eps_root must be zero or more"),
-        (lambda: end_of(flowsim.Adam(0.0), 5), ValueError, "learning_rate must be"),
-        (lambda: end_of(optax.adam, 5), TypeError, "or a transformation of Optax, such as optax.adam.*got function"),
-        (lambda: flowsim.Optax(0.1), TypeError, "expected a gradient transformation of Optax.*got float"),
-        (lambda: flowsim.Optax(optax.adam(0.1), time_per_step=0.0), ValueError, "time_per_step must be"),
-        (lambda: flowsim.Optax(optax.sgd(SCHEDULE), time_per_step=0.1), ValueError, "follows a schedule"),
-        (lambda: beside_flow(lambda eta: optax.sgd(eta)), TypeError, "write optimizer=lambda eta: flowsim.Optax"),
-        (lambda: beside_flow(flowsim.Adam(0.01)), TypeError, "expected a function that makes a descent of each"),
-        (lambda: beside_flow([flowsim.Adam]), TypeError, "write optimizer=flowsim.Adam"),
+        (lambda: flowsim.HeavyBall(0.1, 1.0), "momentum must be a number from 0 to below 1, got 1.0"),
+        (lambda: flowsim.RMSProp(0.1, eps=0.0), "eps must be a number above zero, got 0.0"),
+        (lambda: flowsim.Adam(0.1, b1=1.0), "b1 must be"),
+        (lambda: preconditioned_eigenpair(jnp.asarray(START), BOWL, jnp.ones(3)), "one number for each weight"),
+        (lambda: flowsim.Adam(0.1, eps_root=-1.0), "eps_root must be zero or more"),
+        (lambda: end_of(optax.adam, 5), "or a transformation of Optax, such as optax.adam.*got function"),
+        (lambda: flowsim.Optax(0.1), "expected a gradient transformation of Optax.*got float"),
+        (lambda: flowsim.Optax(optax.adam(0.1), time_per_step=0.0), "time_per_step must be"),
+        (lambda: flowsim.Optax(optax.sgd(SCHEDULE), time_per_step=0.1), "follows a schedule"),
+        (lambda: beside_flow(lambda eta: optax.sgd(eta)), "write optimizer=lambda eta: flowsim.Optax"),
+        (lambda: beside_flow(flowsim.Adam(0.01)), "expected a function that makes a descent of each"),
+        (lambda: beside_flow([flowsim.Adam]), "write optimizer=flowsim.Adam"),
     ],
 )
-def test_what_cannot_be_is_refused(make, error, message):
-    with pytest.raises(error, match=message):
+def test_what_cannot_be_is_refused(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
         make()
 
 
@@ -400,26 +345,20 @@ HALF = flowsim.Risk(lambda w: jnp.sum((w - 1) ** 2) / 2)
 
 
 @pytest.mark.slow
-def test_a_descent_that_its_own_step_moves_on_is_not_converged():
+def test_a_descent_has_converged_only_where_its_own_step_and_its_memory_leave_it_and_every_direction_is_stable():
     decayed = optax.chain(optax.add_decayed_weights(0.5), optax.sgd(0.1))
     run = flowsim.descend(jnp.ones(2), HALF, optimizer=decayed, steps=500)
     assert not run.converged
     np.testing.assert_allclose(run.network, 2 / 3, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_a_heavy_ball_that_passes_the_minimum_is_not_converged_there():
+    # A heavy ball passes the minimum.
     run = flowsim.descend(jnp.array([2.0]), HALF, optimizer=flowsim.HeavyBall(1.0, 0.9), steps=3000)
     assert run.outcome is flowsim.Outcome.CONVERGED
     assert run.steps > 100
-
-
-@pytest.mark.parametrize(("aside", "outcome"), [(1e-12, flowsim.Outcome.DIVERGED), (0.0, flowsim.Outcome.FIXED_POINT)])
-@pytest.mark.slow
-def test_a_slow_direction_does_not_hide_that_a_minimum_is_not_stable(aside, outcome):
+    # A slow direction does not hide that the minimum is not stable.
     valley = flowsim.Risk(lambda w: (25 * w[0] ** 2 + w[1] ** 2) / 2)
-    run = flowsim.descend(jnp.array([aside, 1.0]), valley, learning_rate=0.081, steps=20_000)
-    assert run.outcome is outcome
+    for aside, outcome in ((1e-12, flowsim.Outcome.DIVERGED), (0.0, flowsim.Outcome.FIXED_POINT)):
+        run = flowsim.descend(jnp.array([aside, 1.0]), valley, learning_rate=0.081, steps=20_000)
+        assert run.outcome is outcome
 
 
 def test_a_descent_beside_a_minimum_that_is_not_stable_leaves_it():

@@ -48,22 +48,16 @@ class Holder(Section):
     cost: Annotated[Made, Chosen(COSTS, recipe=recipe_of, word=True)] = Field(examples=["huber"])
 
 
-def test_a_kind_may_be_written_as_its_name_or_with_its_options():
+def test_a_kind_may_be_written_as_its_name_or_with_its_options_and_is_dumped_with_all_of_them():
     assert Holder.model_validate({"cost": "plain"}).cost.make() == Plain()
-    made = Holder.model_validate({"cost": {"kind": "huber", "delta": 3, "power": 3.0, "knots": [4]}}).cost.make()
-    assert (made.delta, made.power, made.side, made.knots) == (3.0, 3, None, (4.0,))
-    assert made.activation is np.tanh  # which YAML cannot write
-
-
-def test_the_options_are_dumped_with_the_name_of_the_kind_and_read_back():
-    held = Holder.model_validate({"cost": "huber"})
-    dumped = held.model_dump()["cost"]
-    assert dumped == {"kind": "huber", "delta": 1.0, "power": 2, "side": None, "knots": (1.0, 2.0)}
-    assert Holder.model_validate({"cost": dumped}) == held
-
-
-def test_a_recipe_made_in_python_is_told_its_name():
+    cost = Holder.model_validate({"cost": {"kind": "huber", "delta": 3, "power": 3.0, "knots": [4]}}).cost.make()
+    assert (cost.delta, cost.power, cost.side, cost.knots) == (3.0, 3, None, (4.0,))
+    assert cost.activation is np.tanh  # which YAML cannot write
     assert Holder(cost=recipe_of(Huber)(delta=2.0)).cost.delta == 2.0
+    holder = Holder.model_validate({"cost": "huber"})
+    dumped = holder.model_dump()["cost"]
+    assert dumped == {"kind": "huber", "delta": 1.0, "power": 2, "side": None, "knots": (1.0, 2.0)}
+    assert Holder.model_validate({"cost": dumped}) == holder
 
 
 @pytest.mark.parametrize(
@@ -71,7 +65,6 @@ def test_a_recipe_made_in_python_is_told_its_name():
     [
         ({"kind": "huber", "detla": 1}, ("cost", "detla"), "extra_forbidden"),
         ({"kind": "huber", "delta": "1"}, ("cost", "delta"), "float_type"),
-        ({"kind": "huber", "side": "up"}, ("cost", "side"), "literal_error"),
         ({"kind": "huber", "knots": [1, "x"]}, ("cost", "knots", 1), "float_type"),
         ({"kind": "huber", "delta": -1}, ("cost",), "refused"),
         ({"kind": "hubr"}, ("cost", "kind"), "unknown_kind"),
@@ -83,8 +76,8 @@ def test_a_recipe_made_in_python_is_told_its_name():
 def test_a_wrong_option_is_refused_at_its_place(value, place, kind):
     with pytest.raises(ValidationError) as caught:
         Holder.model_validate({"cost": value})
-    (found,) = caught.value.errors()
-    assert (found["loc"], found["type"]) == (place, kind)
+    (error,) = caught.value.errors()
+    assert (error["loc"], error["type"]) == (place, kind)
 
 
 def test_a_parameter_that_yaml_cannot_write_needs_a_default():

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import xarray
 import yaml
-from made_runs import made_comparison
+from made_runs import made_comparison, made_sweep, write_without_figures
 from rich.console import Console
 
 import flowsim
@@ -22,8 +23,7 @@ from flowsim.report.page.render import Group, group_of_runs, group_of_sweep, pla
 from flowsim.report.panels import Axis, Curve, Key, Panel
 from flowsim.report.panels.panel import data_limits
 from flowsim.results.runs import read_runs
-from flowsim.results.schema import attributes
-from flowsim.results.store import ResultFolder, StoreError
+from flowsim.results.store import StoreError
 from flowsim.scenarios import header_comment
 
 # What may stand where a browser would load something: a part of the page, the data itself, or a file beside it.
@@ -36,18 +36,18 @@ class Read(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.links, self.cells, self.scripts, self.images, self.tags = [], [], {}, [], []
+        self.links, self.cells, self.scripts, self.tags = [], [], {}, []
         self.open, self.script = None, None
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.tags.append((tag, found))
-        self.links += [found[name] for name in SOURCES if name in found]
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
+        self.links += [attributes[name] for name in SOURCES if name in attributes]
         if tag in ("td", "th"):
             self.cells.append("")
             self.open = True
-        self.script = found.get("id", "") if tag == "script" else self.script
+        self.script = attributes.get("id", "") if tag == "script" else self.script
 
     def handle_endtag(self, tag):
         if tag in ("td", "th"):
@@ -63,12 +63,8 @@ class Read(HTMLParser):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The folder of a flow, a descent that follows it and one that diverges, without figures, which take long."""
-    place = tmp_path_factory.mktemp("page") / "mine"
-    ResultFolder(place).write_dataset(made_comparison([0.1, 3.0]).to_dataset())
-    made = report.document(flowsim.open_results(place), "mine")
-    dataclasses.replace(made, draw=dict).write(ResultFolder(place))
-    return place
+    """The folder of a flow, a descent that follows it and one that diverges."""
+    return write_without_figures(made_comparison([0.1, 3.0]).to_dataset(), tmp_path_factory.mktemp("page") / "mine")
 
 
 @pytest.fixture(scope="module")
@@ -94,22 +90,28 @@ def doubles(packed):
     return np.frombuffer(base64.b64decode(packed["doubles"]), "<f8")
 
 
-def test_a_page_loads_nothing_from_anywhere(text, read):
+def test_a_page_loads_nothing_from_anywhere_and_has_its_data_in_itself(text, folder, read):
     assert read.links
     for link in read.links:
         assert HERE.fullmatch(link), link[:80]
     style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
     assert not re.search(r"@import|url\(", style[1])
     assert len(text) < 5_000_000
+    inside = {link["download"]: link["href"] for tag, link in read.tags if tag == "a" and "download" in link}
+    assert set(inside) == {"trajectories.nc", "summary.json"}
+    for name, link in inside.items():
+        assert base64.b64decode(link.partition("base64,")[2]) == (folder / name).read_bytes()
 
 
-def test_the_tables_of_the_page_are_those_of_the_terminal(results, read):
+def test_the_tables_of_the_page_are_those_of_the_terminal_below_what_did_not_arrive(results, text, read):
     words = set(" ".join(read.cells).split())
     for table in report.document(results, "mine").tables:
         for line in report.printed(table).splitlines():
             if line.startswith(("GF ", "GD ")) and "by" not in line:
                 assert set(line.split()) <= words
     assert "diverged" in words
+    assert text.index("η = 3: diverged at step") < text.index("<table")
+    assert "Everything that counts ended as expected." in text
 
 
 def test_page_and_summary_and_data_set_hold_the_same_numbers(results, read):
@@ -126,54 +128,31 @@ def test_page_and_summary_and_data_set_hold_the_same_numbers(results, read):
             run = ordered[[key["name"] for key in group["keys"]].index(curve["key"])]
             known = np.isfinite(run.along(plot["name"]))
             columns = {name: doubles(column) for name, column in curve["columns"].items()}
-            y = columns["y"]
-            if "low" in columns:  # the range of an oscillation, and its middle
-                known &= np.isin(run.along("time"), columns["x"])
-                assert (columns["low"] <= run.along(plot["name"])[known]).all()
-                assert (run.along(plot["name"])[known] <= columns["high"]).all()
-                np.testing.assert_array_equal(y, (columns["low"] + columns["high"]) / 2)
-            else:
-                np.testing.assert_array_equal(y, run.along(plot["name"])[known])
             np.testing.assert_array_equal(columns["x"], run.along("time")[known])
+            np.testing.assert_array_equal(columns["y"], run.along(plot["name"])[known])
     flow = results.summary["flow"]
     series = group["series"]["run-0"]
     for name in ("risk", "excess_risk", "sharpness", "gradient_norm"):
         assert doubles(series[name])[-1] == flow[name]
 
 
-def test_the_data_are_in_the_page_itself(folder, read):
-    inside = {found["download"]: found["href"] for tag, found in read.tags if tag == "a" and "download" in found}
-    assert set(inside) == {"trajectories.nc", "summary.json"}
-    for name, link in inside.items():
-        assert base64.b64decode(link.partition("base64,")[2]) == (folder / name).read_bytes()
-
-
 def test_everything_that_is_seen_is_said_in_words_too(read):
-    plots = [found for tag, found in read.tags if found.get("role") == "img"]
-    assert len(plots) >= 5
-    for found in plots:
-        assert "η = 3, diverged" in found["aria-label"]
-    assert all(len(found["alt"]) > 5 for tag, found in read.tags if tag == "img")
-    headers = [found for tag, found in read.tags if tag == "th"]
-    assert headers
-    assert all(found.get("scope") in ("col", "row") for found in headers)
-    named = {found["for"] for tag, found in read.tags if tag == "label" and "for" in found}
-    assert {found["id"] for tag, found in read.tags if tag == "input" and found["type"] == "range"} <= named
+    words = [plot["aria-label"] for _, plot in read.tags if plot.get("role") == "img"]
+    assert len(words) >= 5
+    assert all("η = 3, diverged" in alternative for alternative in words)
+    assert {header.get("scope") for tag, header in read.tags if tag == "th"} == {"col"}
+    labelled = {label["for"] for tag, label in read.tags if tag == "label" and "for" in label}
+    assert {slider["id"] for tag, slider in read.tags if tag == "input" and slider["type"] == "range"} <= labelled
     assert ("html", {"lang": "en"}) in read.tags
-
-
-def test_what_did_not_arrive_is_said_at_the_top(text):
-    assert text.index("η = 3: diverged at step") < text.index("<table")
-    assert "Everything that counts ended as expected." in text
 
 
 def test_names_are_text_and_never_code(results):
     named = results.trajectories.copy()
     named["risk"].attrs["long_name"] = "</script><script>alert(1)</script>"
     named["time"].attrs["long_name"] = "<b>"
-    made = page_of(dataclasses.replace(results, trajectories=named))
-    assert "<script>alert" not in made
-    assert "&lt;script&gt;alert(1)" in made
+    text = page_of(dataclasses.replace(results, trajectories=named))
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)" in text
 
 
 def documents(folder, names):
@@ -190,7 +169,7 @@ def documents(folder, names):
     ]
 
 
-def test_several_results_share_an_index_and_the_worst_exit_code(tmp_path):
+def test_several_results_share_an_index_in_their_folder_and_the_worst_exit_code(tmp_path):
     assert conclude(documents(tmp_path, ["alone"]), Console()) == 1
     assert list(tmp_path.iterdir()) == []
     assert conclude(documents(tmp_path, ["a", "b c"]), Console()) == 1
@@ -199,11 +178,8 @@ def test_several_results_share_an_index_and_the_worst_exit_code(tmp_path):
     assert "2 scenarios, of which 1 did not end as expected" in index
     assert "η &lt; 3: diverged" in index
     assert conclude(documents(tmp_path, ["a", "b c"])[:1] * 2, Console()) == 0
-
-
-def test_results_in_several_folders_have_no_index(tmp_path):
     conclude(documents(tmp_path / "here", "a") + documents(tmp_path / "there", "b"), Console())
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
 
 
 def test_an_index_of_someone_else_is_left_alone(tmp_path, capsys):
@@ -225,9 +201,7 @@ def test_a_curve_leaves_out_what_is_not_known_and_keeps_its_ends():
     x, y = doubles(drawn["columns"]["x"]), doubles(drawn["columns"]["y"])
     assert len(x) == 3000
     assert np.isfinite(y).all()
-    assert x[[0, -1]].tolist() == [0.0, 10_000.0]
-    assert x[drawn["marks"][0]] == 0.0
-    assert x[drawn["marks"][-1]] == 10_000.0
+    assert x[[0, -1]].tolist() == x[[drawn["marks"][0], drawn["marks"][-1]]].tolist() == [0.0, 10_000.0]
 
 
 def test_limits_hold_every_value_on_either_scale():
@@ -242,56 +216,44 @@ def test_limits_hold_every_value_on_either_scale():
 
 
 def test_critical_learning_rates_of_a_sweep_are_drawn_below_what_theory_allows():
-    import xarray
-
-    lower = np.ones((2, 1)) * [0.1, 0.2, 0.4]
-    arrays = {"initial_risk": lower, "critical_learning_rate_lower": lower, "critical_learning_rate_upper": 4 * lower}
-    variables = {name: (("scale", "repetition"), values, attributes(name)) for name, values in arrays.items()}
-    variables["sharpness_lower_bound"] = ("scale", np.full(2, 2.5), attributes("sharpness_lower_bound"))
-    coordinates = {"scale": ("scale", [0.3, 0.6], attributes("scale")), "repetition": [0, 1, 2]}
-    (panel,) = group_of_sweep(xarray.Dataset(variables, coordinates)).panels
+    sweep = made_sweep()
+    lower = xarray.full_like(sweep["initial_risk"], 1.0) * [0.1, 0.2, 0.4]
+    sweep = sweep.assign(critical_learning_rate_lower=lower, critical_learning_rate_upper=4 * lower)
+    panels = group_of_sweep(sweep.assign(sharpness_lower_bound=("scale", np.full(3, 2.5)))).panels
+    (panel,) = (panel for panel in panels if panel.heading == "Critical learning rate")
     *every, median, allowed = panel.curves
-    assert panel.heading == "Critical learning rate"
     np.testing.assert_allclose(median.y, 0.4)
     np.testing.assert_allclose(allowed.y, 0.8)
-    np.testing.assert_allclose(sorted(every[0].y), [0.2, 0.2, 0.4, 0.4, 0.8, 0.8])
+    np.testing.assert_allclose(sorted(every[0].y), np.repeat([0.2, 0.4, 0.8], 3))
     assert panel.y.log[1] > 0.8
 
 
-def test_doubles_are_kept_to_the_last_bit():
+def test_doubles_are_kept_to_the_last_bit_and_a_run_of_one_record_is_a_mark(results):
     values = np.array([0.1, np.nan, np.inf, 5e-324])
     np.testing.assert_array_equal(doubles(plain({"v": values})["v"]), values)
-
-
-def test_a_run_of_one_record_is_a_mark(results):
     dataset = results.trajectories.isel(record=slice(0, 1))
     group = group_of_runs(dataset.assign(records=("run", np.ones(3, int)))).content()
     assert all(curve["marks"] == [0] for plot in group["plots"] for curve in plot["curves"])
 
 
 def test_a_page_has_the_comment_of_its_scenario_at_the_top_and_the_command_without_quick(results, tmp_path):
-    here = tmp_path / "figure-quick"
-    here.mkdir()
+    here = dataclasses.replace(results, folder=tmp_path)
     comment = "Two <descents>\n\nOne follows the flow,\nthe other diverges."
     scenario = {"comment": comment, "scenario": {"seed": 0, "sweep": {"first_look": True}}}
-    (here / "scenario.yaml").write_text(yaml.safe_dump(scenario))
-    text = page_of(dataclasses.replace(results, folder=here), "figure-quick")
+    (tmp_path / "scenario.yaml").write_text(yaml.safe_dump(scenario))
+    text = page_of(here, "figure-quick")
     assert "<code>python -m flowsim figure-quick.yaml</code>" in text
-    assert "<code>python -m flowsim report figure-quick</code>" in text
     top = text[text.index("<header>") : text.index("</header>")]
     assert '<p class="comment title">Two &lt;descents&gt;</p>' in top
     assert '<p class="comment">One follows the flow, the other diverges.</p>' in top
     assert 'class="comment' not in page_of(results)
-
-
-def test_a_comment_that_is_no_text_is_one_message(results, tmp_path):
     (tmp_path / "scenario.yaml").write_text("comment: 3\nscenario: {}\n")
     with pytest.raises(StoreError, match=r"comment is .*, not a text"):
-        _ = dataclasses.replace(results, folder=tmp_path).comment
+        _ = dataclasses.replace(here).comment
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "comment"),
     [
         ("# Title\n#\n# More,\n#   and more\nseed: 0\n# not this\n", "Title\n\nMore,\nand more"),
         ("# yaml-language-server: $schema=s.json\n\n---\n## Title\n\n# of the data\ndata: 1\n", "Title"),
@@ -299,9 +261,9 @@ def test_a_comment_that_is_no_text_is_one_message(results, tmp_path):
         ("", ""),
     ],
 )
-def test_the_first_lines_of_a_scenario_are_its_comment(tmp_path, written, said):
+def test_the_first_lines_of_a_scenario_are_its_comment(tmp_path, written, comment):
     (tmp_path / "s.yaml").write_text(written)
-    assert header_comment(tmp_path / "s.yaml") == said
+    assert header_comment(tmp_path / "s.yaml") == comment
 
 
 def test_a_pipe_is_not_read_twice_for_its_comment(tmp_path):

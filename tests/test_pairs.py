@@ -312,11 +312,11 @@ JOBS = {
     "resume": is_resumed,
     "side by side": is_put_side_by_side,
 }
-# Each choice of data is checked, each source swept with what it requires alone, each other job done once, and every
-# other network and loss checked. What remains compiles fast and serves several runs.
+# Each choice of data is checked, each source swept with what it requires alone, each other job done once, where the sweep
+# has compiled it, and every other network and loss checked.
 SIMPLEST = {"data": "gaussian", "network": "mlp", "loss": "squared_error", "descent": "gradient_descent"}
 SIMPLEST |= {"model": GRADIENT, "sharpness": "sharpness at the end", "precision": "float64"}
-PLACES = {"run": "labelled", "report": "gaussian", "compare": "digits", "open results": "file 1", "resume": "cifar10"}
+PLACES = {"run": "file", "report": "gaussian", "compare": "gaussian", "open results": "file 1", "resume": "file"}
 PLACES |= {"side by side": "file"}
 OTHERWISE = {"loss": "huber", "descent": "heavy_ball", "sharpness": "sharpness along", "precision": "float32"}
 FEW = [SIMPLEST | {"data": data, "job": "check"} for data in CHOICES["data"]]

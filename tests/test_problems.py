@@ -46,21 +46,18 @@ class KnownQuartic(Quartic):
 START, TARGET = Point(np.array(3.0)), np.array(1.0)
 
 
-def quartic_at(t):
-    """Return w with w(0) = 3 and target 1: (w − 1)⁻² grows from ¼ at rate 2."""
-    return 1 + (0.25 + 2 * t) ** -0.5
-
-
-@pytest.mark.parametrize("kind", [Quartic, KnownQuartic])
 @pytest.mark.slow
-def test_a_risk_alone_is_integrated_and_more_knowledge_gives_the_same_flow(kind):
-    flow = flowsim.integrate(START, kind(TARGET), ts=[1.0, 4.0], t1=4.0, rtol=1e-9)
-    assert flow.method == "StiffnessSwitching"
-    # At the times of the records the risk is known; relative errors of w − 1 count four times.
-    np.testing.assert_allclose(flow.risk, (quartic_at(np.array([1.0, 4.0])) - 1) ** 4 / 4, rtol=1e-6)
-    np.testing.assert_allclose(flow.network.weight, quartic_at(4.0), rtol=1e-7)
-    assert np.isnan(flow.squared_distance).all()
-    assert np.isnan(flow.excess_risk).all() == (kind is Quartic)
+def test_a_risk_alone_is_integrated_and_more_knowledge_gives_the_same_flow():
+    ts = np.array([1.0, 4.0])
+    expected = 1 + (0.25 + 2 * ts) ** -0.5  # (w − 1)⁻² grows from ¼ at rate 2
+    for kind in (Quartic, KnownQuartic):
+        flow = flowsim.integrate(START, kind(TARGET), ts=ts, t1=4.0, rtol=1e-9)
+        assert flow.method == "StiffnessSwitching"
+        # At the times of the records the risk is known; relative errors of w − 1 count four times.
+        np.testing.assert_allclose(flow.risk, (expected - 1) ** 4 / 4, rtol=1e-6)
+        np.testing.assert_allclose(flow.network.weight, expected[-1], rtol=1e-7)
+        assert np.isnan(flow.squared_distance).all()
+        assert np.isnan(flow.excess_risk).all() == (kind is Quartic)
 
 
 def test_a_risk_alone_is_descended():
@@ -89,14 +86,14 @@ def test_every_problem_tells_its_risk_by_name():
     of_samples = flowsim.EmpiricalRisk(X, y)
     regression, decayed = flowsim.LinearRegression(X, y), flowsim.RegularizedRisk(of_samples, 0.3)
     cubes = flowsim.Risk(lambda w: jnp.sum(w**3))
-    found = eqx.filter_jit(
+    risks = eqx.filter_jit(
         lambda network: (
             [problem.risk(network) for problem in (regression, of_samples, decayed)],
             [cubes.risk(np.array([2.0, 1.0])), Quartic(TARGET).risk(START)],
         )
     )(network)
-    np.testing.assert_allclose(found[0], [mean, mean, mean + 0.15 * square], rtol=1e-12)
-    np.testing.assert_allclose(found[1], [9, 4], rtol=1e-12)
+    np.testing.assert_allclose(risks[0], [mean, mean, mean + 0.15 * square], rtol=1e-12)
+    np.testing.assert_allclose(risks[1], [9, 4], rtol=1e-12)
 
 
 class Duck:
@@ -109,17 +106,17 @@ class Duck:
 
 
 @pytest.mark.parametrize(
-    ("problem", "given"), [(Duck(), "a Duck"), (Quartic, "the class Quartic itself"), (Duck.__call__, "a function")]
+    "run",
+    [
+        lambda problem: flowsim.integrate(START, problem),
+        lambda problem: flowsim.descend(START, problem, learning_rate=0.1, steps=3),
+        lambda problem: descend_batch(Point(np.ones(2)), problem, learning_rates=[0.1, 0.1], steps=3),
+    ],
 )
-def test_what_is_no_problem_is_refused_with_what_to_subclass(problem, given):
-    batch = Point(np.ones(2))
-    for run in (
-        lambda: flowsim.integrate(START, problem),
-        lambda: flowsim.descend(START, problem, learning_rate=0.1, steps=3),
-        lambda: descend_batch(batch, problem, learning_rates=[0.1, 0.1], steps=3),
-    ):
+def test_what_is_no_problem_is_refused_with_what_to_subclass(run):
+    for problem, given in ((Duck(), "a Duck"), (Quartic, "the class Quartic itself"), (Duck.__call__, "a function")):
         with pytest.raises(TypeError, match=rf"the problem is {given}: expected .* subclasses flowsim.Problem"):
-            run()
+            run(problem)
 
 
 @pytest.mark.parametrize(
@@ -155,11 +152,11 @@ class Product(LinearNetwork):
     first: jax.Array
     second: jax.Array
 
-    def __call__(self, x):
-        return self.regressor() @ x
-
     def regressor(self):
         return self.first * self.second
+
+    def __call__(self, x):
+        return self.regressor() @ x
 
 
 @pytest.mark.slow
@@ -172,8 +169,7 @@ def test_a_linear_network_needs_its_regressor_only(problem):
     expected = np.hstack([outputs * np.asarray(network.second), outputs * np.asarray(network.first)])
     np.testing.assert_allclose(gauss_newton(weights, problem, field.network).gram, expected @ expected.T, atol=1e-13)
     flow = flowsim.integrate(network, problem)
-    assert flow.converged
-    assert flow.method == "StiffnessSwitching"
+    assert (flow.converged, flow.method) == (True, "StiffnessSwitching")
     assert float(problem.squared_distance(flow.network)) < 1e-12
 
 
@@ -229,9 +225,9 @@ def test_the_table_of_risks_in_the_documentation_is_what_they_can():
     page = (Path(__file__).parents[1] / "docs" / "how_to" / "loss.md").read_text(encoding="utf-8")
     table = page.split("| | `EmpiricalRisk` | `Risk` |\n|---|---|---|\n")[1].split("\n\n")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    said = {re.split("[:,]", what)[0]: [answer == "yes" for answer in answers] for what, *answers in rows}
+    promised = {re.split("[:,]", what)[0]: [answer == "yes" for answer in answers] for what, *answers in rows}
     assert {answer for _, *answers in rows for answer in answers} == {"yes", "–"}
-    assert said == {what: [can(of_samples), can(of_a_function)] for what, can in ABILITIES.items()}
+    assert promised == {what: [can(of_samples), can(of_a_function)] for what, can in ABILITIES.items()}
 
 
 def test_a_function_with_its_parameters_is_a_model_of_samples():

@@ -13,17 +13,17 @@ class Shape:
 
 @pytest.fixture
 def shapes():
-    made = Registry(
+    registry = Registry(
         "a shape",
         accepts=lambda kind: isinstance(kind, type) and issubclass(kind, Shape),
         expected="a subclass of Shape",
     )
 
-    @made.register("circle")
+    @registry.register("circle")
     class Circle(Shape):
         pass
 
-    return made
+    return registry
 
 
 @pytest.fixture

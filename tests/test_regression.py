@@ -42,12 +42,11 @@ def test_excess_risk_keeps_all_its_digits_next_to_the_minimum():
     problem = flowsim.LinearRegression(X, y)
     step = 1e-12 * np.ones(5)
     offset = np.asarray(problem.optimum + step) - np.asarray(problem.optimum)  # the step as rounding left it
-    np.testing.assert_allclose(
-        problem.excess_risk(problem.optimum + step), offset @ (X.T @ X / 50) @ offset, rtol=1e-10
-    )
+    excess = problem.excess_risk(problem.optimum + step)
+    np.testing.assert_allclose(excess, offset @ (X.T @ X / 50) @ offset, rtol=1e-10)
 
 
-def test_collinear_and_constant_columns_give_the_regressor_of_minimal_norm():
+def test_collinear_constant_and_zero_columns_give_the_regressor_of_minimal_norm():
     X, y = data(30, 3)
     wide = np.hstack([X, X[:, :1], np.ones((30, 2)), np.zeros((30, 1))])
     problem = flowsim.LinearRegression(wide, y)
@@ -56,6 +55,9 @@ def test_collinear_and_constant_columns_give_the_regressor_of_minimal_norm():
     eigenvalues = np.linalg.eigvalsh(wide.T @ wide / 30)
     np.testing.assert_allclose(problem.smallest_eigenvalue, eigenvalues[3], rtol=1e-12)
     np.testing.assert_allclose(problem.largest_eigenvalue, eigenvalues[-1], rtol=1e-12)
+    nothing = flowsim.LinearRegression(np.zeros((4, 2)), np.ones(4))
+    assert float(nothing.minimal_risk) == 1.0
+    assert float(nothing.smallest_eigenvalue) == float(nothing.largest_eigenvalue) == 0.0
 
 
 def test_an_ill_conditioned_design_keeps_half_the_digits_that_normal_equations_lose():
@@ -68,22 +70,16 @@ def test_an_ill_conditioned_design_keeps_half_the_digits_that_normal_equations_l
     np.testing.assert_allclose(flowsim.LinearRegression(X, X @ w).optimum, w, rtol=1e-8)
 
 
-def test_no_covariance_and_no_signal_are_ordinary_data():
-    problem = flowsim.LinearRegression(np.zeros((4, 2)), np.ones(4))
-    assert float(problem.minimal_risk) == 1.0
-    assert float(problem.smallest_eigenvalue) == float(problem.largest_eigenvalue) == 0.0
-
-
 def test_lemma_8_bounds_the_regressor_gradient_by_the_excess_risk():
     @jax.jit
-    def found(problem, regressor):
+    def looked_at(problem, regressor):
         squared = jnp.sum(problem.regressor_gradient(regressor) ** 2)
         return squared, problem.excess_risk(regressor), problem.smallest_eigenvalue, problem.largest_eigenvalue
 
     for seed in range(25):
         X, y = data(20, 4, seed=seed)
         regressor = np.random.default_rng(seed + 1).standard_normal(4)
-        squared, excess, smallest, largest = map(float, found(flowsim.LinearRegression(X, y), regressor))
+        squared, excess, smallest, largest = map(float, looked_at(flowsim.LinearRegression(X, y), regressor))
         assert 4 * smallest * excess <= squared * (1 + 1e-12)
         assert squared <= 4 * largest * excess * (1 + 1e-12)
         expected = 2 * X.T @ (X @ regressor - y) / 20
@@ -122,7 +118,7 @@ def test_empirical_risk_of_a_linear_network_equals_linear_regression():
         np.testing.assert_allclose(empirical, reduced, rtol=1e-13)
 
 
-def test_empirical_risk_takes_another_loss_and_whole_number_labels():
+def test_empirical_risk_takes_another_loss_and_whole_numbers_and_knows_its_excess_where_the_minimum_is_given():
     X, _ = data(8, 3)
     labels = np.arange(8) % 2
 
@@ -131,13 +127,8 @@ def test_empirical_risk_takes_another_loss_and_whole_number_labels():
 
     weights = np.array([0.5, -1.0, 2.0])
     expected = np.mean(np.log1p(np.exp(X @ weights)) - labels * (X @ weights))
-    risk = flowsim.EmpiricalRisk(X, labels, logistic)(jax.tree_util.Partial(jnp.dot, weights))
-    np.testing.assert_allclose(risk, expected, rtol=1e-13)
-
-
-def test_empirical_risk_knows_its_excess_only_where_the_minimum_is_given():
-    X, y = data(8, 3)
-    network = jax.tree_util.Partial(jnp.dot, np.ones(3))
-    assert np.isnan(flowsim.EmpiricalRisk(X, y).excess_risk(network))
-    known = flowsim.EmpiricalRisk(X, y, minimal_risk=0.25)
+    network, risk = jax.tree_util.Partial(jnp.dot, weights), flowsim.EmpiricalRisk(X, labels, logistic)
+    np.testing.assert_allclose(risk(network), expected, rtol=1e-13)
+    assert np.isnan(risk.excess_risk(network))
+    known = flowsim.EmpiricalRisk(X, labels, logistic, minimal_risk=0.25)
     assert float(known.excess_risk(network)) == float(known(network)) - 0.25

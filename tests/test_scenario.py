@@ -26,18 +26,13 @@ def test_numbers_are_read_by_the_rules_of_yaml_1_2(write):
 
 
 def test_what_is_left_out_has_its_default(write):
-    read = read_scenario(
-        write("data: {kind: gaussian, samples: 2, features: 1}\nnetwork: {kind: mlp, depth: 1, scale: 0}")
-    )
+    least = "data: {kind: gaussian, samples: 2, features: 1}\nnetwork: {kind: mlp, depth: 1, scale: 0}"
+    read = read_scenario(write(least))
     assert (read.seed, read.precision) == (0, "float64")
     assert (read.data.noise, read.data.outputs) == (1.0, 1)
     assert (read.network.width, read.network.activation) == (None, "linear")
-    assert (read.flow.solver, read.flow.rtol, read.flow.t1, read.flow.max_steps) == (
-        "auto",
-        None,
-        math.inf,
-        10**6,
-    )
+    flow = read.flow
+    assert (flow.solver, flow.rtol, flow.t1, flow.max_steps) == ("auto", None, math.inf, 10**6)
     assert (read.descent.learning_rates, read.descent.steps, read.sharpness) == ((), None, None)
     assert resolved(read)["descent"]["steps"] == 4000
 
@@ -48,25 +43,18 @@ def test_every_criterion_of_a_flow_stops_it(write):
         assert flow_options(scenario)["stopping"] == Stopping(**{"gradient_norm": 1e-8, criterion: 0.125})
 
 
-def test_a_single_name_is_a_list_of_one(write):
+def test_a_single_name_is_a_list_of_one_and_only_the_file_knows_the_sizes_of_an_archive(write):
+    X, y = np.array([[1.0, 2.0], [4.0, 5.0], [7.0, 8.0]]), np.array([3.0, 6.0, 10.0])
     path = write(TABLE.replace("y, f", "y, standardize: false, unit_regressor: false, f"))
     (path.parent / "table.csv").write_text("a,b,y\n1,2,3\n4,5,6\n7,8,10\n")
-    data = read_scenario(path).data
-    assert (data.target, data.features) == (("y",), ("a", "b"))
-    assert data.dimensions() == (2, 1)
-    X, y = data.load(np.random.default_rng(0), path.parent).training
-    np.testing.assert_array_equal(y, [3, 6, 10])  # a vector
-    np.testing.assert_array_equal(X, [[1, 2], [4, 5], [7, 8]])
-
-
-def test_only_the_file_knows_the_sizes_of_an_archive(write, tmp_path):
-    X, y = np.array([[1.0, 2.0], [3.0, 5.0], [4.0, 4.0]]), np.array([1.0, 2.0, 4.0])
-    np.savez(tmp_path / "table.npz", a=X, y=y)
-    text = TABLE.replace("csv", "npz").replace("[a, b]", "a, standardize: false, unit_regressor: false")
-    data = read_scenario(write(text)).data
-    assert data.dimensions() == (None, None)
-    for read, stored in zip(data.load(np.random.default_rng(0), tmp_path).training, (X, y), strict=True):
-        np.testing.assert_array_equal(read, stored)
+    np.savez(path.parent / "table.npz", a=X, y=y)
+    table = read_scenario(path).data
+    archive = read_scenario(write(path.read_text().replace("csv", "npz").replace("[a, b]", "a"))).data
+    assert (table.target, table.features) == (("y",), ("a", "b"))
+    assert (table.dimensions(), archive.dimensions()) == ((2, 1), (None, None))
+    for data in (table, archive):
+        for read, stored in zip(data.load(np.random.default_rng(0), path.parent).training, (X, y), strict=True):
+            np.testing.assert_array_equal(read, stored)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_scenario_which_does_not_change(write):
@@ -87,41 +75,31 @@ def test_a_resolved_scenario_reads_back_as_the_same(write):
 
 
 def test_an_override_takes_the_place_of_the_file(write):
-    read = read_scenario(
-        write(GOOD),
-        parse_overrides(["network.scale=1e-3", "seed=7", "descent.learning_rates=[0.1, 1]", "flow.rtol=null"]),
-    )
-    assert (read.network.scale, read.seed, read.descent.learning_rates, read.flow.rtol) == (
-        1e-3,
-        7,
-        (0.1, 1.0),
-        None,
-    )
-    assert read.network.depth == 10
+    overrides = parse_overrides(["network.scale=1e-3", "seed=7", "descent.learning_rates=[0.1, 1]", "flow.rtol=null"])
+    read = read_scenario(write(GOOD), overrides)
+    assert (read.network.depth, read.network.scale, read.seed) == (10, 1e-3, 7)
+    assert (read.descent.learning_rates, read.flow.rtol) == ((0.1, 1.0), None)
     without = write(GOOD[: GOOD.index("flow")])
     assert read_scenario(without, parse_overrides(["flow.t1=3"])).flow.t1 == 3
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_an_overridden_kind_keeps_the_keys_that_both_kinds_have(write, order):
-    overrides = ["network.kind=mlp", "network.activation=tanh", "network.width=4"][::order]
-    network = read_scenario(write(GOOD), parse_overrides(overrides)).network
-    assert (network.kind, network.depth, network.scale, network.width) == ("mlp", 10, 0.5, 4)
-    back = write(TABLE.replace("scale: 0.1", "scale: 0.1, activation: gelu"))
-    assert read_scenario(back, parse_overrides(["network.kind=residual"])).network.depth == 2
-
-
-def test_an_overridden_kind_leaves_out_a_key_that_means_something_else_there(write):
-    overrides = parse_overrides(["data.kind=file", "data.path=table.csv", "data.target=y"])
-    assert read_scenario(write(GOOD), overrides).data.features is None
-    named = parse_overrides(["data.features=[a]"])
-    assert read_scenario(write(GOOD), [*named, *overrides]).data.features == ("a",)
+def test_an_overridden_kind_keeps_the_keys_that_both_kinds_have_and_mean_the_same(write):
+    overrides = ["network.kind=mlp", "network.activation=tanh", "network.width=4"]
+    for given in (overrides, overrides[::-1]):
+        network = read_scenario(write(GOOD), parse_overrides(given)).network
+        assert (network.kind, network.depth, network.scale, network.width) == ("mlp", 10, 0.5, 4)
+    activated = write(TABLE.replace("scale: 0.1", "scale: 0.1, activation: gelu"))
+    assert read_scenario(activated, parse_overrides(["network.kind=residual"])).network.depth == 2
+    # The features of drawn data are their number, those of a table its columns.
+    table = parse_overrides(["data.kind=file", "data.path=table.csv", "data.target=y"])
+    assert read_scenario(write(GOOD), table).data.features is None
+    columns = parse_overrides(["data.features=[a]"])
+    assert read_scenario(write(GOOD), [*columns, *table]).data.features == ("a",)
 
 
 def test_a_section_is_overridden_before_its_keys_in_several_files_alike(write):
     overrides = parse_overrides(["network.depth=4", "network={kind: mlp, depth: 3, scale: 1}"])
-    for _ in range(2):
-        assert read_scenario(write(GOOD), overrides).network.depth == 4
+    assert [read_scenario(write(GOOD), overrides).network.depth for _ in range(2)] == [4, 4]
 
 
 def test_shapes_are_asked_again_once_the_data_are_read(write):

@@ -49,27 +49,18 @@ BAD = {
     "a control code": (GOOD + '"\\e[31m": 1', "9: '\\x1b[31m': found an unknown key"),
     "of another section": (GOOD + "learning_rates: [1]", "write it as descent.learning_rates"),
     "of another kind": (good("0.5", "0.5\n  width: 3"), "7: network.width: found an unknown key"),
-    "no network": (TABLE[: TABLE.index("network")], "1: network: found nothing; expected a value, for which"),
     "no kind": (good("kind: residual", ""), "3: network.kind: found nothing; expected one of residual, mlp"),
     "misspelled kind": (good("residual", "resdual"), "4: network.kind: found the text 'resdual'; expected o"),
     "an empty section": (good(" {rtol: 1e-5, t1: inf}", ""), "7: flow: found null; expected a section of ke"),
     "a number as section": (TABLE + "flow: 5", "3: flow: found 5; expected a section of keys; write flow: {"),
     # Numbers.
     "quoted": (good("0.5", "'0.5'"), "found the text '0.5'; expected a number; write scale: 0.5, without qu"),
-    "underscore": (good("50,", "1_000,"), "2: data.samples: found the text '1_000'; expected a whole number"),
-    "true as depth": (good("10", "true"), "5: network.depth: found true; expected a whole number"),
-    "negative seed": (good("3", "-3"), "1: seed: found -3; expected at least 0; write seed: 0"),
     "huge seed": (good("3", "4294967296"), "1: seed: found 4294967296; expected at most 4294967295"),
-    "no samples": (good("50", "0"), "2: data.samples: found 0; expected at least 1; write samples: 50"),
-    "negative noise": (good("5}", "5, noise: -1}"), "2: data.noise: found -1; expected at least 0"),
-    "negative scale": (good("0.5", "-0.5"), "6: network.scale: found -0.5; expected at least 0"),
     "infinite scale": (good("0.5", "1e999"), "6: network.scale: found inf; expected a finite number"),
-    "t1 nan": (good("inf", ".nan"), "7: flow.t1: found nan; expected more than 0"),
     "rtol one": (good("1e-5", "1"), "7: flow.rtol: found 1; expected less than 1; write rtol: 1.0e-06"),
     "rtol zero": (good("1e-5", "0"), "7: flow.rtol: found 0; expected more than 0"),
     "negative atol": (good("rtol", "atol: -1, rtol"), "7: flow.atol: found -1; expected at least 0"),
     "gradient norm zero": (good("rtol", "gradient_norm: 0, rtol"), "flow.gradient_norm: found 0; expected m"),
-    "no steps": (good("4e3", "0"), "8: descent.steps: found 0; expected at least 1"),
     "learning rate zero": (good("2e-2", "0"), "8: descent.learning_rates[1]: found 0; expected more than 0"),
     "learning rate twice": (good("2e-2", "5e-3"), "descent.learning_rates: found 0.005 twice; expected no r"),
     # Words.
@@ -98,33 +89,25 @@ BAD_OVERRIDES = {
     "scale=1": "scale: found an unknown key; expected one of seed, precision, data, network, loss, weight_decay, flow,",
     "seed.x=1": "seed.x: found an unknown key; expected no keys inside seed; write a value for seed",
     "network.scale": "found no value; expected KEY=VALUE; write network.scale=VALUE",
-    "network.scale= ": "found no value; expected KEY=VALUE",
     "network.scale='1'": "network.scale: found the text '1'; expected a number; write scale: 1, without quot",
     "network.scale={a: 1}": "network.scale: found a section of keys; expected a number",
     "network.scale=[1": "found no valid YAML",
     "flow.models=[edg]": "flow.models[0]: found 'edg'; expected one of gradient, central",
-    "network.kind=mpl": "network.kind: found the text 'mpl'; expected one of residual, mlp, ",
-    "flow=null": "flow: found null; expected a section of keys",
-    "flow={a: {b: 1}}": "flow.a: found an unknown key",
 }
 # fmt: on
 
 
 @pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD.keys())
 def test_a_bad_scenario_is_refused_in_one_clear_line(write, content, message):
-    said = refused(write(content))
-    assert (f"scenario.yaml:{message}" if message[0].isdigit() else message) in said
-    assert "\n" not in said
-    assert all(part in said for part in ("found ", "; expected ", "; write "))
-    assert "Input should" not in said
+    refusal = refused(write(content))
+    assert (f"scenario.yaml:{message}" if message[0].isdigit() else message) in refusal
+    assert "\n" not in refusal
+    assert all(part in refusal for part in ("found ", "; expected ", "; write "))
 
 
-def test_every_error_is_reported_on_its_own_line(write):
-    said = refused(write(GOOD.replace("10", "0").replace("0.5", "half").replace("seed", "sed"))).splitlines()
-    assert [line.split(":")[1] for line in said] == ["5", "6", "1"]
-
-
-def test_a_misspelled_key_is_not_also_missing(write):
+def test_every_error_is_reported_on_its_own_line_and_a_misspelled_key_is_not_also_missing(write):
+    lines = refused(write(GOOD.replace("10", "0").replace("0.5", "half").replace("seed", "sed"))).splitlines()
+    assert [line.split(":")[1] for line in lines] == ["5", "6", "1"]
     assert refused(write(good("depth", "Depht"))).endswith("write depth")
 
 
@@ -148,14 +131,10 @@ def test_a_bad_override_is_refused_by_its_own_text(write, override, message):
     assert refused(write(GOOD), override).startswith(f"--set {override}: {message}")
 
 
-def test_an_override_given_twice_is_refused(write):
-    said = refused(write(GOOD), "seed=1", "seed=2")
-    assert "--set seed=2: seed: found a second value, after --set seed=1" in said
-
-
-def test_an_override_does_not_hide_what_is_wrong_with_its_section(write):
-    said = refused(write(good("{rtol: 1e-5, t1: inf}", "5")), "flow.rtol=1e-3")
-    assert "scenario.yaml:7: flow: found 5" in said
+def test_an_override_given_twice_is_refused_and_one_does_not_hide_what_is_wrong_with_its_section(write):
+    twice = refused(write(GOOD), "seed=1", "seed=2")
+    assert "--set seed=2: seed: found a second value, after --set seed=1" in twice
+    assert "scenario.yaml:7: flow: found 5" in refused(write(good("{rtol: 1e-5, t1: inf}", "5")), "flow.rtol=1e-3")
 
 
 @pytest.mark.slow
@@ -174,10 +153,10 @@ def test_whatever_the_text_it_is_read_or_refused(write):
     def holds(words, glue, start, cut):
         path = write(GOOD[:start] + glue.join(words) + GOOD[start + cut :])
         try:
-            said = ""
+            lines = []
             assert isinstance(read_scenario(path), Scenario)
         except ScenarioError as error:
-            said = str(error)
-        assert all(" found " in line and "; write " in line for line in said.splitlines())
+            lines = str(error).splitlines()
+        assert all(" found " in line and "; write " in line for line in lines)
 
     holds()

@@ -39,24 +39,23 @@ def test_classes_that_overlap_have_the_minimizer_that_scipy_finds():
     best = scipy.optimize.minimize(risk, np.zeros(2), jac=gradient, method="BFGS", options={"gtol": 1e-12}).x
 
     @jax.jit
-    def found(weights):
+    def looked_at(weights):
         problem, network = of_signs(MIXED), DeepLinear([weights[None]])
         slope = jax.grad(lambda w: problem(DeepLinear([w[None]])))(weights)
         return problem(network), slope, problem.margins(network), problem.decreases_forever(network)
 
     for weights in (best, np.array([0.4, -0.3])):
-        value, slope, margins, endless = found(weights)
+        value, slope, margins, endless = looked_at(weights)
         assert_allclose(value, risk(weights), rtol=1e-13)
         assert_allclose(slope, gradient(weights), atol=1e-14)
         assert_allclose(margins, MIXED * (X @ weights), rtol=1e-13)
         assert not endless
-    assert np.linalg.norm(found(best)[1]) < 1e-10
+    assert np.linalg.norm(looked_at(best)[1]) < 1e-10
 
 
 @pytest.mark.slow
 def test_a_flow_on_classes_that_overlap_ends_at_the_minimizer():
-    stopping = Stopping(gradient_norm=1e-12, remaining=1e-11)
-    flow = flowsim.integrate(line(), of_signs(MIXED), ts=[], stopping=stopping)
+    flow = flowsim.integrate(line(), of_signs(MIXED), ts=[], stopping=Stopping(gradient_norm=1e-12, remaining=1e-11))
     assert flow.outcome is Outcome.CONVERGED
     w = np.asarray(flow.network.regressor())
     assert_allclose(X.T @ (MIXED * scipy.special.expit(-MIXED * (X @ w))), 0, atol=1e-10)
@@ -114,7 +113,7 @@ def test_along_a_logistic_flow_the_risk_falls_like_one_over_time_and_the_angle_t
 
 def test_the_separator_is_that_of_the_quadratic_program():
     separator = max_margin(of_signs())
-    found = scipy.optimize.minimize(
+    shortest = scipy.optimize.minimize(
         lambda w: w @ w / 2,
         [5.0, 5.0],
         jac=lambda w: w,
@@ -122,8 +121,8 @@ def test_the_separator_is_that_of_the_quadratic_program():
         method="SLSQP",
         options={"ftol": 1e-15},
     ).x
-    assert_allclose(separator.direction, found / np.linalg.norm(found), rtol=1e-8)
-    assert separator.margin == pytest.approx(1 / np.linalg.norm(found), rel=1e-8)
+    assert_allclose(separator.direction, shortest / np.linalg.norm(shortest), rtol=1e-8)
+    assert separator.margin == pytest.approx(1 / np.linalg.norm(shortest), rel=1e-8)
     margins = SIGNS * (X @ separator.direction)
     assert_allclose(margins[separator.support], separator.margin, rtol=1e-10)
 
@@ -136,19 +135,6 @@ def test_two_classes_have_the_separator_of_signs_in_opposite_columns():
         assert_allclose(max_margin(EmpiricalRisk(X, targets, CrossEntropy())).direction, expected, atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("problem", "error", "message"),
-    [
-        (lambda: of_signs(MIXED), ValueError, "no linear network has all samples on the right side"),
-        (lambda: EmpiricalRisk(X, X[:, 0]), ValueError, "SquaredError knows no margins of these targets"),
-        (lambda: flowsim.LinearRegression(X, SIGNS), TypeError, "got LinearRegression"),
-    ],
-)
-def test_what_has_no_separator_is_refused(problem, error, message):
-    with pytest.raises(error, match=message):
-        max_margin(problem())
-
-
 def test_descent_stops_where_the_least_margin_is_what_was_asked_for():
     run = flowsim.descend(line(), of_signs(), learning_rate=1.0, steps=5000, stopping=Stopping(margin=1.0))
     assert run.outcome is Outcome.MARGIN_REACHED
@@ -156,7 +142,7 @@ def test_descent_stops_where_the_least_margin_is_what_was_asked_for():
 
 
 @pytest.mark.slow
-def test_a_run_stops_at_a_margin_and_at_a_direction():
+def test_a_run_stops_at_a_margin_and_at_a_direction_and_not_at_weights_that_start_at_zero():
     network, problem = line(), of_signs()
     flow = flowsim.integrate(network, problem, ts=[], stopping=Stopping(margin=4.0))
     assert flow.outcome is Outcome.MARGIN_REACHED
@@ -167,39 +153,14 @@ def test_a_run_stops_at_a_margin_and_at_a_direction():
     assert flow.outcome is Outcome.DIRECTION_REACHED
     gradient = jax.grad(problem)(flow.network)
     assert float(angle_between(flow.network, jax.tree.map(jnp.negative, gradient))) <= 0.02
-
-
-@pytest.mark.slow
-def test_a_criterion_of_margins_has_the_gradient_norm_of_the_precision_beside_it():
-    network, problem = line(), of_signs()
-    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), network)
-    flow = flowsim.integrate(single, problem, ts=[], stopping=Stopping(margin=2.0))
-    assert flow.outcome is Outcome.MARGIN_REACHED
-    assert stopping_for(Stopping(margin=2.0), problem, jnp.dtype("float32")).gradient_norm == np.float32(1e-4)
-    assert stopping_for(Stopping(margin=2.0), problem, jnp.dtype("float64")).gradient_norm == 1e-8
-    with pytest.raises(ValueError, match="gradient_norm=1e-08 is below what float32 resolves"):
-        flowsim.integrate(single, problem, ts=[], stopping=Stopping(gradient_norm=1e-8))
-
-
-@pytest.mark.slow
-def test_weights_that_start_at_zero_are_not_taken_for_settled():
-    start = jax.tree.map(jnp.zeros_like, line())
-    flow = flowsim.integrate(start, of_signs(), ts=[], t1=1e-3, stopping=Stopping(direction=0.1))
+    zero = jax.tree.map(jnp.zeros_like, network)
+    flow = flowsim.integrate(zero, problem, ts=[], t1=1e-3, stopping=Stopping(direction=0.1))
     assert flow.outcome is Outcome.TIME_LIMIT
 
 
-@pytest.mark.parametrize(
-    ("problem", "stopping", "message"),
-    [
-        (lambda: EmpiricalRisk(X, X[:, 0]), Stopping(margin=1.0), "margin is about samples of classes"),
-        (lambda: EmpiricalRisk(X, X[:, 0]), Stopping(direction=0.1), "direction is about samples of classes"),
-        (lambda: flowsim.LinearRegression(X, X[:, 0]), Stopping(margin=1.0), "of which LinearRegression knows none"),
-        (lambda: EmpiricalRisk(X, SIGNS), Stopping(direction=0.1), "the infimum of this loss is attained"),
-    ],
-)
-def test_margins_and_directions_are_asked_where_there_are_some(problem, stopping, message):
-    with pytest.raises(ValueError, match=message):
-        flowsim.integrate(line(), problem(), stopping=stopping)
+def test_a_criterion_of_margins_has_the_gradient_norm_of_the_precision_beside_it():
+    for dtype, gradient_norm in (("float32", np.float32(1e-4)), ("float64", 1e-8)):
+        assert stopping_for(Stopping(margin=2.0), of_signs(), jnp.dtype(dtype)).gradient_norm == gradient_norm
 
 
 def measured(*probes_networks_problems):
@@ -211,6 +172,38 @@ def measured(*probes_networks_problems):
             yield probe.measure(flowsim.Moment(network, problem, None, nothing, nothing))
 
     return np.array(jax.jit(lambda: list(measure()))())
+
+
+def until(problem, **criterion):
+    return flowsim.integrate(line(), problem, stopping=Stopping(**criterion))
+
+
+def towards(direction):
+    return measured((Angle(direction, of=DeepLinear.regressor), line(), of_signs()))
+
+
+OTHER_SHAPE = r"the direction of an Angle holds .*, and the network \[\(2,\)\]"
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: max_margin(of_signs(MIXED)), "no linear network has all samples on the right side"),
+        (lambda: max_margin(EmpiricalRisk(X, X[:, 0])), "SquaredError knows no margins of these targets"),
+        (lambda: max_margin(flowsim.LinearRegression(X, SIGNS)), "got LinearRegression"),
+        (lambda: until(EmpiricalRisk(X, X[:, 0]), margin=1.0), "margin is about samples of classes"),
+        (lambda: until(EmpiricalRisk(X, X[:, 0]), direction=0.1), "direction is about samples of classes"),
+        (lambda: until(flowsim.LinearRegression(X, X[:, 0]), margin=1.0), "of which LinearRegression knows none"),
+        (lambda: until(EmpiricalRisk(X, SIGNS), direction=0.1), "the infimum of this loss is attained"),
+        (lambda: towards(np.ones((2, 1))), OTHER_SHAPE),  # and not broadcast
+        (lambda: towards([1.0, 0.3]), OTHER_SHAPE),
+        (lambda: NormalizedMargin(degree="two"), "degree must be a number, or None to find it by itself"),
+        (lambda: NormalizedMargin(degree=True), "degree must be a number, or None to find it by itself"),
+    ],
+)
+def test_separators_margins_and_directions_are_asked_where_there_are_some(ask, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        ask()
 
 
 def test_an_angle_keeps_its_digits_where_it_is_small_and_is_unknown_to_zero():
@@ -238,7 +231,7 @@ def test_margins_are_those_of_the_largest_output_and_normalized_by_the_degree_of
     squares = np.sum(first**2) + np.sum(second**2)
     deep, smooth = DeepLinear([first, second]), Perceptron([first, second], activation="tanh")
     bent = (SIGNS * (np.tanh(X @ first.T) @ second[0])).min()
-    found = measured(
+    numbers = measured(
         *((probe, wide, problem) for problem in (classes, ones) for probe in (Accuracy(), Margin())),
         (Accuracy(), wide, none),
         (Accuracy(), DeepLinear([np.zeros((3, 2))]), classes),  # a tie is no decision
@@ -247,16 +240,4 @@ def test_margins_are_those_of_the_largest_output_and_normalized_by_the_degree_of
         (NormalizedMargin(degree=3), smooth, of_signs()),
     )
     expected = [right, least, right, least, np.nan, 0, margin / squares, np.nan, bent / squares**1.5]
-    assert_allclose(found, expected, rtol=1e-10)
-
-
-@pytest.mark.parametrize("direction", [np.ones((2, 1)), [1.0, 0.3]])
-def test_a_direction_of_another_shape_is_refused_and_not_broadcast(direction):
-    with pytest.raises(ValueError, match=r"the direction of an Angle holds .*, and the network \[\(2,\)\]"):
-        measured((Angle(direction, of=DeepLinear.regressor), line(), of_signs()))
-
-
-@pytest.mark.parametrize("degree", ["two", True])
-def test_a_degree_is_a_number(degree):
-    with pytest.raises(ValueError, match="degree must be a number, or None to find it by itself"):
-        NormalizedMargin(degree=degree)
+    assert_allclose(numbers, expected, rtol=1e-10)

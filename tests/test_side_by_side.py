@@ -6,16 +6,19 @@ import shutil
 
 import numpy as np
 import pytest
+from made_runs import files, made_run, made_sweep
+from matplotlib.figure import Figure
 from table_checks import check_fits
 
 import flowsim
 from flowsim import cli
-from flowsim.dynamics import Outcome
+from flowsim.comparison import Comparison
 from flowsim.report.panels import INK, SideBySidePanels
 from flowsim.report.side_by_side import names_of, refuse_foreign
 from flowsim.results import ResultFolder, Results, StoreError
-from flowsim.results.runs import FLOW, GRADIENT_DESCENT, Run, run_coordinates
-from flowsim.results.schema import MEASURES, RECORD, RUN, attributes
+from flowsim.results.runs import Edge
+from flowsim.results.schema import RECORD, RUN
+from flowsim.results.trajectories import ComparedRun
 
 SCENARIO = {
     "seed": 0,
@@ -28,23 +31,14 @@ SCENARIO = {
 
 def runs(*, rates=(0.02, 0.1), records=30, end=10.0, bound=15.0, **changed):
     """Return made-up runs that fall like exp(−t), sharper by each run, in the form in which flowsim stores them."""
-    import xarray
+    times = np.linspace(0, end, records)
 
-    runs = [FLOW, *(Run(GRADIENT_DESCENT, rate) for rate in rates)]
-    times = np.broadcast_to(np.linspace(0, end, records), (len(runs), records))
-    level = 1.0 + np.arange(len(runs))[:, None]
-    along = {name: np.exp(-times) * level for name in (*MEASURES, "distance")} | {"sharpness": 20 + level * times}
-    along["distance"] = np.where(np.arange(len(runs))[:, None] == 0, np.nan, along["distance"])
-    ends = {f"final_{name}": along[name][:, -1] for name in MEASURES}
-    ends |= {"records": records, "steps": 100, "end_time": end, "rejected_steps": 0, "gradients": 7.0, "products": 3}
-    ends |= {"outcome": int(Outcome.CONVERGED), "loosened": 1.0, "solver": "Made", "crossing_time": np.nan}
-    ends |= {"distance_to_flow": 0.5, "distance_time": end}
-    dims = (RUN, RECORD)
-    variables = {"time": (dims, times, attributes("time"))}
-    variables |= {name: (dims, values, attributes(name)) for name, values in along.items()}
-    variables |= {name: (RUN, np.broadcast_to(value, len(runs)), attributes(name)) for name, value in ends.items()}
-    attrs = {"sharpness_lower_bound": bound, "sharpness_upper_bound": 2 * bound}
-    return xarray.Dataset(variables, run_coordinates(runs), attrs).assign(changed)
+    def run(level, rate=None):
+        return made_run(times, level * np.exp(-times), 20 + level * times, rate=rate, steps=100)
+
+    descents = [(rate, run(level, rate), level * np.exp(-times)) for level, rate in enumerate(rates, start=2)]
+    compared = (ComparedRun(*descent, 0.5, end, None, Edge.of_gradient_descent(descent[0])) for descent in descents)
+    return Comparison(run(1), tuple(compared), (bound, 2 * bound), 2 / bound).to_dataset().assign(changed)
 
 
 def results(folder, scenario=SCENARIO, version="1.0", **given):
@@ -94,25 +88,17 @@ def two(on_disk, tmp_path):
     return [shutil.copytree(on_disk / name, tmp_path / name) for name in ("deep", "shallow")]
 
 
-def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_only_the_keys_that_differ_are_listed_by_their_dotted_names(both):
-    assert both.differences == {"network.depth": {"deep": 10, "shallow": 5}}
-    differ, _ = check_fits(both.tables())
-    assert differ.splitlines()[-1].split() == ["network.depth", "10", "5"]
-
-
 def test_a_key_that_one_scenario_lacks_differs_and_is_a_dash(tmp_path):
     given = [results(tmp_path / "a"), results(tmp_path / "b", scenario=with_keys(network={"skip": None}))]
-    made = flowsim.side_by_side(*given)
-    assert made.differences == {"network.skip": {"b": None}}
-    assert check_fits(made.tables())[0].splitlines()[-1].split() == ["network.skip", "–", "null"]
+    together = flowsim.side_by_side(*given)
+    assert together.differences == {"network.skip": {"b": None}}
+    assert check_fits(together.tables())[0].splitlines()[-1].split() == ["network.skip", "–", "null"]
 
 
-def test_the_table_of_the_ends_has_a_row_for_each_folder_and_run(both):
-    text = check_fits(both.tables())[1]
+def test_one_table_has_the_keys_that_differ_and_the_other_a_row_for_each_folder_and_run(both):
+    assert both.differences == {"network.depth": {"deep": 10, "shallow": 5}}
+    differences, text = check_fits(both.tables())
+    assert differences.splitlines()[-1].split() == ["network.depth", "10", "5"]
     rows = [line.split() for line in text.splitlines()]
     of = {name: [row for row in rows if row[-1:] == ["converged"]][place::3] for place, name in enumerate(("GF", "GD"))}
     assert [row[0] for row in of["GF"]] == ["deep", "shallow"]
@@ -140,14 +126,14 @@ def test_what_one_folder_alone_recorded_is_joined_too(tmp_path):
     probe = (("run", "record", "probe_0"), np.ones((3, 30, 2)), {"long_name": "a probe", "symbol": "p", "units": "1"})
     layers = (("run", "record", "layers_0"), np.ones((3, 30, 2)), {"long_name": "", "symbol": "l", "drawn": "layers"})
     a, b = results(tmp_path / "a", probe=probe, layers=layers), results(tmp_path / "b", rates=(0.3,))
-    made = flowsim.side_by_side(a, b)
-    joined = made.to_dataset()["probe"]
+    together = flowsim.side_by_side(a, b)
+    joined = together.to_dataset()["probe"]
     assert joined.shape == (5, 30, 2)
     assert np.isnan(joined[3:]).all()
     assert (joined[:3] == 1).all()
     # Of layers there is a map in the report of their folder; of other arrays the first number is drawn.
-    assert list(made.figures()) == ["sharpness", "squared_distance", "distance", "probe"]
-    assert len(SideBySidePanels.of(made.datasets).panel("probe").curves) == 3
+    assert list(together.figures()) == ["sharpness", "squared_distance", "distance", "probe"]
+    assert len(SideBySidePanels.of(together.datasets).panel("probe").curves) == 3
 
 
 def test_colours_tell_folders_apart_and_dashes_and_marks_the_runs(panels):
@@ -161,6 +147,11 @@ def test_colours_tell_folders_apart_and_dashes_and_marks_the_runs(panels):
     # The legend of a figure names folders and runs, not each pair of them.
     named = [curve.key.label for curve in panels.panel("sharpness").overlays if curve.named]
     assert named == ["deep", "shallow", "GF", r"$\eta = 0.02$", r"$\eta = 0.1$"]
+    # Rates that are rounded to the same name are different runs.
+    panels = SideBySidePanels.of({"first": runs(rates=(0.1001, 0.1004)), "second": runs(rates=(0.1001,))})
+    looks = [(key.look["linestyle"], key.look["marker"]) for key, run in panels.keyed_runs if not run.run.is_flow]
+    assert looks[0] == looks[2]
+    assert looks[0] != looks[1]
 
 
 def test_a_panel_shows_all_that_the_panels_of_the_folders_show(both, panels):
@@ -178,17 +169,14 @@ def test_a_panel_shows_all_that_the_panels_of_the_folders_show(both, panels):
 
 
 def test_scenarios_that_are_the_same_are_said_to_be_and_their_bounds_are_drawn_once(tmp_path):
-    made = flowsim.side_by_side(results(tmp_path / "a"), results(tmp_path / "b"))
-    assert made.differences == {}
-    assert str(made).startswith("the scenarios are the same\n")
-    bounds = [one for one in SideBySidePanels.of(made.datasets).panel("sharpness").guides if one.dotted]
-    assert [(one.value, one.key, one.label) for one in bounds] == [
-        (15.0, None, "Theorem 2, lower"),
-        (30.0, None, "Theorem 2, upper"),
-    ]
+    together = flowsim.side_by_side(results(tmp_path / "a"), results(tmp_path / "b"))
+    assert together.differences == {}
+    assert str(together).startswith("the scenarios are the same\n")
+    bounds = [one for one in SideBySidePanels.of(together.datasets).panel("sharpness").guides if one.dotted]
+    assert [(one.value, one.key) for one in bounds] == [(15.0, None), (30.0, None)]
 
 
-def test_of_many_runs_those_are_drawn_that_most_folders_have():
+def test_of_many_runs_those_are_drawn_that_most_folders_have_and_what_others_know_is_said():
     own = np.geomspace(0.001, 0.01, 9)
     datasets = {f"run{n}": runs(rates=(*(own + 1e-4 * n), 0.05)) for n in range(3)}
     panels = SideBySidePanels.of(datasets, most=12)
@@ -198,11 +186,11 @@ def test_of_many_runs_those_are_drawn_that_most_folders_have():
     assert panels.remarks[0].startswith("Drawn are 12 of 33 runs")
     assert SideBySidePanels.of(datasets, most=40).remarks == []
     assert {key.words.split(": ")[1] for key in SideBySidePanels.of(datasets, most=2).keys} == {"GF"}
+    with pytest.raises(ValueError, match="'distance' is known only of runs that are not drawn"):
+        SideBySidePanels.of(datasets, most=2).panel("distance")
 
 
 def test_a_quantity_is_drawn_into_given_axes_and_an_unknown_one_is_named(both):
-    from matplotlib.figure import Figure
-
     axes = Figure().subplots()
     assert both.plot("risk", ax=axes) is axes
     assert sum(len(line.get_xdata()) > 0 for line in axes.lines) == 6
@@ -211,26 +199,13 @@ def test_a_quantity_is_drawn_into_given_axes_and_an_unknown_one_is_named(both):
         both.plot("nothing")
 
 
-def test_what_only_undrawn_runs_know_is_said():
-    datasets = {f"f{number}": runs(rates=(0.01,)) for number in range(12)}
-    with pytest.raises(ValueError, match="'distance' is known only of runs that are not drawn"):
-        SideBySidePanels.of(datasets).panel("distance")
-
-
 def test_the_table_says_of_each_folder_what_its_own_table_says(tmp_path):
     early = {"loosened": (RUN, np.array([50.0, 1.0, 1.0])), "distance_time": (RUN, np.full(3, 3.0))}
-    made = flowsim.side_by_side(results(tmp_path / "deep"), results(tmp_path / "loose", **early))
-    said = " ".join(str(made).split())
-    assert "loose: The gradient jumps on the way" in said
-    assert "loose: Distance taken at t = 3" in said
-    assert "deep: Theorem 2: 15 ≤ S_min ≤ 30" in said
-
-
-def test_rates_that_are_rounded_to_the_same_name_are_different_runs():
-    panels = SideBySidePanels.of({"first": runs(rates=(0.1001, 0.1004)), "second": runs(rates=(0.1001,))})
-    looks = [(key.look["linestyle"], key.look["marker"]) for key, run in panels.keyed_runs if not run.run.is_flow]
-    assert looks[0] == looks[2]
-    assert looks[0] != looks[1]
+    together = flowsim.side_by_side(results(tmp_path / "deep"), results(tmp_path / "loose", **early))
+    text = " ".join(str(together).split())
+    assert "loose: The gradient jumps on the way" in text
+    assert "loose: Distance taken at t = 3" in text
+    assert "deep: Theorem 2: 15 ≤ S_min ≤ 30" in text
 
 
 def test_of_an_earlier_call_its_own_files_are_replaced_and_a_broken_summary_names_no_figures(tmp_path):
@@ -259,16 +234,13 @@ def test_other_problems_other_seeds_and_versions_are_said(tmp_path):
     assert unknown.startswith("bare: no scenario is stored")
 
 
-def test_folders_of_one_name_are_told_apart_by_those_above(tmp_path):
-    found = [tmp_path / "one" / "residual", tmp_path / "two" / "residual", tmp_path / "two" / "deep"]
-    assert names_of(found) == ["one/residual", "two/residual", "two/deep"]
-    assert names_of(found[1:]) == ["residual", "deep"]
-
-
-def test_a_name_with_a_dollar_or_markup_is_text(tmp_path):
-    made = flowsim.side_by_side(results(tmp_path / "a$_1$"), results(tmp_path / "<b>x"))
-    made.figures()["sharpness"].draw_without_rendering()
-    page = made.page()
+def test_folders_of_one_name_are_told_apart_by_those_above_and_a_dollar_or_markup_in_it_is_text(tmp_path):
+    folders = [tmp_path / "one" / "residual", tmp_path / "two" / "residual", tmp_path / "two" / "deep"]
+    assert names_of(folders) == ["one/residual", "two/residual", "two/deep"]
+    assert names_of(folders[1:]) == ["residual", "deep"]
+    together = flowsim.side_by_side(results(tmp_path / "a$_1$"), results(tmp_path / "<b>x"))
+    together.figures()["sharpness"].draw_without_rendering()
+    page = together.page()
     assert "<b>x" not in page
     assert "&lt;b&gt;x" in page
 
@@ -297,8 +269,13 @@ class TestReport:
     @pytest.fixture
     def reported(self, two, monkeypatch):
         """Return a function that reports the folders without figures, which take a while."""
-        for module, name in (("document", "trajectories_figures"), ("side_by_side", "figures_of_folders")):
-            monkeypatch.setattr(importlib.import_module(f"flowsim.report.{module}"), name, lambda found: {})
+        document, beside = (importlib.import_module(f"flowsim.report.{name}") for name in ("document", "side_by_side"))
+        for module, name in (
+            (document, "trajectories_figures"),
+            (document, "sweep_figures"),
+            (beside, "figures_of_folders"),
+        ):
+            monkeypatch.setattr(module, name, lambda found: {})
         return lambda *more: cli.main(["report", *map(str, more or two)])
 
     def test_the_page_lies_beside_the_index_that_leads_to_it(self, two, tmp_path, reported, capsys):
@@ -310,15 +287,11 @@ class TestReport:
         assert 'href="side_by_side/report.html"' in index
         summary = json.loads((tmp_path / "side_by_side" / "summary.json").read_text())["side_by_side"]
         assert summary["differences"] == {"network.depth": {"deep": 10, "shallow": 5}}
-        assert [(run["folder"], run["learning_rate"]) for run in summary["runs"][:4]] == [
-            ("deep", None),
-            ("deep", 0.02),
-            ("deep", 0.1),
-            ("shallow", None),
-        ]
+        ends = [(run["folder"], run["learning_rate"]) for run in summary["runs"]]
+        assert ends == [(folder, rate) for folder in ("deep", "shallow") for rate in (None, 0.02, 0.1)]
 
     @pytest.mark.parametrize(
-        ("given", "said"),
+        ("given", "message"),
         [
             (["deep", "--out", "both"], "--out: is for the page of two folders or more with runs; found 1"),
             (["deep", "deep"], "is given twice"),
@@ -326,14 +299,14 @@ class TestReport:
         ],
     )
     def test_what_cannot_be_reported_is_refused_before_anything_is_written(
-        self, two, tmp_path, monkeypatch, capsys, given, said
+        self, two, tmp_path, monkeypatch, capsys, given, message
     ):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "notes.txt").write_text("mine")
         before = files(tmp_path)
         assert cli.main(["report", *given]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
         assert files(tmp_path) == before
 
     @pytest.mark.slow
@@ -361,15 +334,13 @@ class TestReport:
         assert (tmp_path / "here" / "both" / "report.html").exists()
         assert not (tmp_path / "side_by_side").exists()
 
-
-@pytest.mark.slow
-def test_a_sweep_among_runs_is_reported_by_itself_and_said_to_be(two, tmp_path, capsys):
-    risk = flowsim.Risk(lambda w: w @ w, infimum=0.0)
-    start = np.ones(2)
-    flowsim.sweep(lambda key, scale: scale * start, risk, {"scale": [0.3, 0.6]}, steps=5).save(tmp_path / "grid")
-    assert cli.main(["report", *map(str, (*two, tmp_path / "grid"))]) == 0
-    said = "grid: its sweep is not put side by side, and stands in its own report"
-    assert said in " ".join(capsys.readouterr().out.split())
-    assert said in (tmp_path / "side_by_side" / "report.html").read_text(encoding="utf-8")
-    assert cli.main(["report", str(two[0]), str(tmp_path / "grid")]) == 0
-    assert "nothing is put side by side: of 2 folders 1 hold runs" in capsys.readouterr().out
+    @pytest.mark.slow
+    def test_a_sweep_among_runs_is_reported_by_itself_and_said_to_be(self, two, tmp_path, reported, capsys):
+        ResultFolder(tmp_path / "grid").write_dataset(made_sweep(), "sweep.nc")
+        assert reported(*two, tmp_path / "grid") == 0
+        remark = "grid: its sweep is not put side by side, and stands in its own report"
+        assert remark in " ".join(capsys.readouterr().out.split())
+        assert remark in (tmp_path / "side_by_side" / "report.html").read_text(encoding="utf-8")
+        assert (tmp_path / "grid" / "report.html").exists()
+        assert reported(two[0], tmp_path / "grid") == 0
+        assert "nothing is put side by side: of 2 folders 1 hold runs" in capsys.readouterr().out

@@ -1,19 +1,11 @@
 """Which block a worker takes next."""
 
-from dataclasses import dataclass
+from collections import namedtuple
 from types import SimpleNamespace
 
 from flowsim.sweeps.workers import BlockQueue
 
-
-@dataclass(frozen=True)
-class Work:
-    """What the queue knows of a block."""
-
-    recipe: SimpleNamespace
-    cost: float = 1.0
-
-
+Work = namedtuple("Work", "recipe cost")
 A, B = SimpleNamespace(structure="a"), SimpleNamespace(structure="b")
 A1, A2, A3 = (Work(A, cost) for cost in (3.0, 2.0, 1.0))
 B1, B2 = Work(B, 2.0), Work(B, 1.0)
@@ -46,6 +38,6 @@ def test_a_group_is_asked_for_when_it_is_needed():
 
 def test_a_block_that_was_put_back_comes_first():
     queue = BlockQueue([[A1, A2], [B1]])
-    first = queue.next_for(0)
-    queue.put_back(first)
     assert queue.next_for(0) == A1
+    queue.put_back(A3)
+    assert queue.next_for(0) == A3

@@ -14,14 +14,14 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from flowsim import cli
 from flowsim.data import DataError
-from flowsim.results import result_folder
-from flowsim.scenarios import environment, read_scenario, resolved
+from flowsim.scenarios import environment, read_scenario
 from flowsim.sweeps import BlockStore, ClusterError, PendingSweep, cluster as CLUSTER, plan, sweeps_ahead
 from flowsim.sweeps.workers import InProcess, Spawned
 
@@ -52,56 +52,36 @@ def files(folder):
     }
 
 
-@pytest.fixture
-def blocks(tmp_path):
-    write(tmp_path)
-    return plan(read_scenario(tmp_path / "tiny.yaml"), tmp_path)
-
-
-def children(pid):
-    """Return the processes that descend from `pid`, as far as Linux tells."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            words = path.read_text().rpartition(")")[2].split()
-            if int(words[1]) == pid:
-                found += [int(path.parent.name), *children(int(path.parent.name))]
-    return found
+def parent_of(pid):
+    """Return the parent of a process as Linux tells, `None` if it has ended."""
+    with contextlib.suppress(OSError):
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+        return None if state == "Z" else int(parent)
 
 
 def workers_of(pid):
+    """Return the processes that `pid` spawned for work."""
+
     def is_worker(child):
         with contextlib.suppress(OSError):
-            return b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
-        return False
+            return parent_of(child) == pid and b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
 
-    return [child for child in children(pid) if is_worker(child)]
-
-
-def is_alive(pid):
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_worker(path.name)]
 
 
 def until(condition, seconds=60):
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.05)
-    return found
+    return value
 
 
 def start(arguments):
     """Start flowsim as a terminal does: in a group of processes of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "flowsim", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "flowsim", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **pipes, env=os.environ | {"JAX_PLATFORMS": "cpu"}, start_new_session=True)
 
 
 @pytest.fixture(scope="module")
@@ -112,16 +92,14 @@ def undisturbed(tmp_path_factory):
     return files(folder / "out")
 
 
-def kill_a_worker():
-    """Kill the first worker of this process that lives for a moment."""
-    pid = until(lambda: workers_of(os.getpid()))[0]
-    time.sleep(0.5)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
 @pytest.mark.slow
 def test_two_processes_one_of_them_killed_give_the_same_files_as_one(undisturbed, tmp_path):
+    def kill_a_worker():
+        pid = until(lambda: workers_of(os.getpid()))[0]
+        time.sleep(0.5)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
     killer = threading.Thread(target=kill_a_worker)
     killer.start()
     assert cli.main([*write(tmp_path), "--jobs", "2"]) == 0
@@ -138,20 +116,21 @@ class Deadly:
 
 
 @pytest.mark.slow
-def test_a_block_that_kills_every_worker_is_given_up_after_three(blocks):
-    deadly = replace(blocks[0], recipe=replace(blocks[0].recipe, folder=Deadly()))
-    workers = Spawned(1)
+def test_a_block_that_kills_every_worker_is_given_up_after_some_attempts(tmp_path):
+    write(tmp_path)
+    block, other, *_ = plan(read_scenario(tmp_path / "tiny.yaml"), tmp_path)
+    deadly = replace(block, recipe=replace(block.recipe, folder=Deadly()))
+    workers = Spawned(1, attempts=2)
     try:
-        found = list(workers.results([[deadly, blocks[1]]]))
+        results = {id(block): result for block, result in workers.results([[deadly, other]])}
     finally:
         workers.close()
-    results = {id(block): result for block, result in found}
     assert [(failure.cell, failure.message) for failure in results[id(deadly)].failures] == [
-        (f"data.noise=0.5, repetition {repetition}", "its worker died 3 times") for repetition in (0, 1)
+        (f"data.noise=0.5, repetition {repetition}", "its worker died 2 times") for repetition in (0, 1)
     ]
-    assert results[id(blocks[1])].failures == []
-    ((_, alone),) = InProcess().results([[blocks[1]]])
-    for name, array in results[id(blocks[1])].arrays.items():
+    assert results[id(other)].failures == []
+    ((_, alone),) = InProcess().results([[other]])
+    for name, array in results[id(other)].arrays.items():
         np.testing.assert_array_equal(array, alone.arrays[name])
 
 
@@ -182,42 +161,27 @@ def test_what_two_sweeps_miss_is_computed_once_and_one_that_cannot_be_planned_le
     sweeps_ahead(sweeps, pool)
     with pytest.raises(DataError, match=r"data\.csv"):
         sweeps[0].result(lambda progress: None)
-    both = [sweep.result(lambda progress: None).dataset for sweep in sweeps[1:]]
+    datasets = [sweep.result(lambda progress: None).dataset for sweep in sweeps[1:]]
     assert len(pool.asked) == 5
-    shared = [dataset.drop_attrs().sel(noise=[0.5]) for dataset in both]
-    assert shared[0].identical(shared[1])
-
-
-def test_two_runs_in_one_folder_at_a_time_are_refused(tmp_path, capsys):
-    arguments = write(tmp_path)
-    specification = read_scenario(tmp_path / "tiny.yaml")
-    with result_folder(tmp_path / "out", "tiny", resolved(specification)).locked():
-        assert cli.main([*arguments, "--jobs", "1"]) == 2
-    assert "tiny: another run is at work there; wait for it, or use another --out" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    one, other = (dataset.drop_attrs().sel(noise=[0.5]) for dataset in datasets)
+    assert one.identical(other)
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_everything_with_exit_code_130_and_leaves_nothing_half_written(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_workers_end_with_the_main_process_however_it_ends_and_ctrl_c_leaves_nothing(tmp_path, number):
     process = start([*write(tmp_path, LONG), "--jobs", "2"])
-    workers = until(lambda: len(found := workers_of(process.pid)) == 2 and found)
-    os.killpg(process.pid, signal.SIGINT)  # the workers are at their imports: the worst moment
-    printed, said = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert said.startswith("flowsim: interrupted; files written so far are whole, the others are missing; ")
-    assert said.count("\n") == 1
-    assert printed.strip() == ""
-    until(lambda: not any(is_alive(pid) for pid in workers), 10)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_workers_end_with_the_main_process_however_it_ends(tmp_path):
-    process = start([*write(tmp_path, LONG), "--jobs", "2"])
-    workers = until(lambda: len(found := workers_of(process.pid)) == 2 and found)
-    process.kill()  # the workers are at their imports, and notice after them
-    until(lambda: not any(is_alive(pid) for pid in workers))
-    process.communicate()
+    workers = until(lambda: len(pids := workers_of(process.pid)) == 2 and pids)
+    # The workers are at their imports: the worst moment. Ctrl-C goes to their whole group.
+    os.kill(-process.pid if number == signal.SIGINT else process.pid, number)
+    output, error = process.communicate(timeout=60)
+    until(lambda: not any(parent_of(pid) for pid in workers))
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert error.startswith("flowsim: interrupted; files written so far are whole, the others are missing; ")
+        assert error.count("\n") == 1
+        assert output.strip() == ""
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
@@ -243,58 +207,32 @@ def test_a_run_that_is_ended_twice_goes_on_where_it_stopped_to_the_same_files(un
     assert files(out) == undisturbed
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    """A Dask scheduler and two workers, each a process of its own; return their address and the workers."""
-    pytest.importorskip("distributed")
-    file = tmp_path / "cluster" / "scheduler.json"
-    file.parent.mkdir()
-    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": file.parent}
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    common = ["--scheduler-file", str(file), "--no-dashboard"]
-    commands = [["scheduler", "--port", "0", *common]]
-    commands += 2 * [["worker", "--nthreads", "1", "--no-nanny", "--host", "127.0.0.1", *common]]
-    processes = [
-        subprocess.Popen([sys.executable, "-m", "dask", *command], **options, env=environment) for command in commands
-    ]
-    until(lambda: file.exists() and file.read_text().endswith("}"))
-    yield json.loads(file.read_text())["address"], processes[1:]
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.slow
-def test_a_dask_cluster_of_which_a_worker_is_killed_gives_the_same_files(undisturbed, tmp_path, cluster):
-    address, workers = cluster
-    stored = tmp_path / "out" / ".blocks"
-
-    def kill():
-        until(lambda: list(stored.glob("*/[!.]*.block")))
-        workers[0].kill()
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    assert cli.main([*write(tmp_path), "--dask", address]) == 0
-    killer.join()
-    assert files(tmp_path / "out") == undisturbed
-
-
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("tcp://127.0.0.1:9", "no answer (Timed out trying to connect to tcp://127.0.0.1:9"),
-        ("nowhere", "no address (missing port number in address 'nowhere'); write for instance tcp://localhost:8786"),
-    ],
-)
-def test_a_cluster_that_does_not_answer_is_one_message(tmp_path, monkeypatch, capsys, address, message):
+def test_a_dask_cluster_of_which_a_worker_is_killed_gives_the_same_files(undisturbed, tmp_path):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(CLUSTER, "_client", partial(CLUSTER._client, seconds=0.2))
-    assert cli.main([*write(tmp_path), "--dask", address]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"flowsim: --dask {address}: {message}")
-    assert said.count("\n") == 1
-    assert not (tmp_path / "out").exists()
+    file, stored = tmp_path / "cluster" / "scheduler.json", tmp_path / "out" / ".blocks"
+    file.parent.mkdir()
+    common = ["--scheduler-file", str(file), "--no-dashboard"]
+    worker = ["worker", "--nthreads", "1", "--no-nanny", "--host", "127.0.0.1", *common]
+    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": file.parent}
+    options["env"] = os.environ | {"JAX_PLATFORMS": "cpu"}
+
+    def kill_a_worker():
+        until(lambda: list(stored.glob("*/[!.]*.block")))
+        processes[1].kill()
+
+    with contextlib.ExitStack() as running:
+        processes = []
+        for command in (["scheduler", "--port", "0", *common], worker, worker):
+            processes.append(subprocess.Popen([sys.executable, "-m", "dask", *command], **options))
+            running.callback(processes[-1].wait)
+            running.callback(processes[-1].kill)
+        until(lambda: file.exists() and file.read_text().endswith("}"))
+        killer = threading.Thread(target=kill_a_worker)
+        killer.start()
+        assert cli.main([*write(tmp_path), "--dask", json.loads(file.read_text())["address"]]) == 0
+        killer.join()
+    assert files(tmp_path / "out") == undisturbed
 
 
 @contextlib.contextmanager
@@ -315,15 +253,26 @@ def listening(greeting):
         greeter.join()
 
 
-@pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH\r\n"])
-def test_what_is_no_scheduler_is_called_so(tmp_path, monkeypatch, capsys, greeting):
+@pytest.mark.parametrize(
+    ("address", "greeting", "message"),
+    [
+        ("tcp://127.0.0.1:9", None, "no answer (Timed out trying to connect to tcp://127.0.0.1:9"),
+        ("nowhere", None, "no address (missing port number in address 'nowhere'); write for instance tcp://localhost"),
+        (None, b"", "what answers there is not a Dask scheduler; write the address "),
+        (None, b"SSH-2.0-OpenSSH\r\n", "what answers there is not a Dask scheduler; write the address "),
+    ],
+)
+def test_a_cluster_that_does_not_answer_as_one_is_one_message(
+    tmp_path, monkeypatch, capsys, address, greeting, message
+):
     pytest.importorskip("distributed")
     monkeypatch.setattr(CLUSTER, "_client", partial(CLUSTER._client, seconds=0.2))
-    with listening(greeting) as address:
-        assert cli.main([*write(tmp_path), "--dask", address]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"flowsim: --dask {address}: what answers there is not a Dask scheduler; write the address ")
-    assert said.count("\n") == 1
+    with contextlib.nullcontext(address) if address else listening(greeting) as place:
+        assert cli.main([*write(tmp_path), "--dask", place]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"flowsim: --dask {place}: {message}")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 class Cluster:
@@ -369,14 +318,10 @@ def test_a_worker_with_other_versions_is_refused_before_it_gets_work(tmp_path, m
 
 
 def test_workers_that_go_away_are_missed():
-    class Ended:
-        def has_ready(self):
-            return False
-
-    heard = []
+    notices, pending = [], SimpleNamespace(has_ready=lambda: False)
     with pytest.raises(ClusterError, match="no worker within 60 seconds"):
-        WORKERS.OnDask(Cluster({}), heard.append, look_seconds=0.0)._wait_for(Ended())
-    assert heard == ["the cluster has no workers; waiting 60 seconds for one"]
+        WORKERS.OnDask(Cluster({}), notices.append, look_seconds=0.0)._wait_for(pending)
+    assert notices == ["the cluster has no workers; waiting 60 seconds for one"]
 
 
 def test_without_the_package_the_remedy_is_named(tmp_path, monkeypatch, capsys):

@@ -185,22 +185,6 @@ def test_layer_norms_bound_the_sharpness_by_the_sum_of_their_inverses(regression
         assert theory.layer_norm_bound(one.initial, regression) == pytest.approx(expected, rel=1e-11)
 
 
-def test_what_theorem_2_does_not_cover_is_refused(regression):
-    X = np.random.default_rng(0).standard_normal((9, 2))
-    with pytest.raises(ValueError, match="one output"):
-        theory.minimal_sharpness_bounds(flowsim.LinearRegression(X, X), 3)
-    with pytest.raises(ValueError, match="other than zero"):
-        theory.minimal_sharpness_bounds(flowsim.LinearRegression(X, np.zeros(9)), 3)
-    with pytest.raises(ValueError, match="depth"):
-        theory.minimal_sharpness_bounds(regression, 0)
-    with pytest.raises(ValueError, match="5 features"):
-        theory.flat_minimizer(regression, [4, 3, 1])
-    with pytest.raises(ValueError, match="other than zero"):
-        theory.flat_minimizer(regression, [5, 3, 1], projection=[0.0])
-    with pytest.raises(ValueError, match="two layers"):
-        theory.sharp_minimizer(flowsim.DeepLinear([np.ones((1, 5))]), 2.0)
-
-
 # --- section 4 ------------------------------------------------------------------------------------------------------
 
 
@@ -246,10 +230,10 @@ def test_at_a_tie_of_singular_values_the_alignment_says_nothing_wrong():
 
 def test_a_flow_that_did_not_arrive_meets_no_assumption_about_its_limit(path):
     end = SimpleNamespace(**vars(path.end) | {"converged": False, "outcome": flowsim.Outcome.STEP_LIMIT})
-    found = by_name(dataclasses.replace(path, end=end), "minimizers", "small_scale")
+    statements = by_name(dataclasses.replace(path, end=end), "minimizers", "small_scale")
     for name in ("Theorem 1", "Theorem 2, sharp family", "Theorem 3", "Corollary 1, upper", "Corollary 2"):
-        assert found[name].verdict is Verdict.ASSUMPTION_NOT_MET
-    assert "limit" in found["Theorem 1"].unmet
+        assert statements[name].verdict is Verdict.ASSUMPTION_NOT_MET
+    assert "limit" in statements["Theorem 1"].unmet
 
 
 def test_sides_of_theorem_3_and_of_corollaries_1_and_2_are_those_of_numpy(path, plain):
@@ -285,16 +269,10 @@ def small(scale=1e-4):
     return flowsim.DeepLinear(weights).with_zero_layer(2)
 
 
-def test_a_layer_is_set_to_zero_by_its_number():
-    network = small()
-    assert [bool(np.any(weight)) for weight in network.weights] == [True, False, True]
-    with pytest.raises(ValueError, match="one of 1, …, 3"):
-        network.with_zero_layer(4)
-
-
 def test_a1_asks_for_no_more_risk_than_that_of_zero_and_for_a_gradient(regression, plain):
     """The sign of a change in the risk counts, far below its rounding."""
-    first, _, last = (np.asarray(weight) for weight in small().weights)
+    first, zero, last = (np.asarray(weight) for weight in small().weights)
+    assert not zero.any()
     along = 1e-9 * np.outer(last[0], first @ plain.covariance @ plain.w)
     for sign in (1, -1):
         network = flowsim.DeepLinear([first, sign * along, last])
@@ -338,6 +316,12 @@ def test_bounds_on_the_gradient_of_a_residual_network_are_those_of_numpy(residua
     assert lower.verdict is upper.verdict is Verdict.HOLDS  # at all weights, of a flow or not
 
 
+def test_a_perceptron_has_no_residual_statements_and_a_residual_network_none_of_small_scales(path, residual_path):
+    statements = by_name(path, "residual") | by_name(residual_path, "small_scale")
+    for name in ("Theorem 4", "Corollary 3, lower", "Corollary 3, upper", "Lemma 2 (i)", "A2", "Corollary 2"):
+        assert statements[name].verdict is Verdict.NOT_APPLICABLE
+
+
 def test_constants_of_theorem_4_and_corollary_3_are_measured_and_prove_nothing(residual_path, regression, plain):
     found = by_name(residual_path, "residual")
     moved = [3 * max(np.linalg.norm(along[k] - along[0]) for along in residual_path.weights) for k in range(len(TIMES))]
@@ -375,12 +359,6 @@ def test_gradients_and_their_bounds_are_those_of_numpy_with_several_outputs(data
     lower, upper = (found[f"Gradient, {side} bound"] for side in ("lower", "upper"))
     np.testing.assert_allclose(np.transpose([lower.smaller, lower.larger, upper.larger]), known, rtol=1e-8)
     for name in ("Theorem 1", "Theorem 4", "Corollary 2", "Corollary 3, lower", "Lemma 2 (i)"):
-        assert found[name].verdict is Verdict.NOT_APPLICABLE
-
-
-def test_a_perceptron_has_no_residual_statements_and_a_residual_network_none_of_small_scales(path, residual_path):
-    found = by_name(path, "residual") | by_name(residual_path, "small_scale")
-    for name in ("Theorem 4", "Corollary 3, lower", "Corollary 3, upper", "Lemma 2 (i)", "A2", "Corollary 2"):
         assert found[name].verdict is Verdict.NOT_APPLICABLE
 
 
@@ -426,10 +404,21 @@ def test_the_flow_of_a_balanced_scalar_network_is_logistic_and_lemmas_1_7_and_8_
     assert slow["Lemma 7"].verdict is Verdict.FAILS
 
 
-def test_only_linear_networks_on_regressions_are_followed(regression):
+def test_what_has_no_statements_is_refused(regression):
+    X = np.random.default_rng(0).standard_normal((9, 2))
+    of_two, of_zero = flowsim.LinearRegression(X, X), flowsim.LinearRegression(X, np.zeros(9))
+    for message, ask in (
+        ("one output", lambda: theory.minimal_sharpness_bounds(of_two, 3)),
+        ("other than zero", lambda: theory.minimal_sharpness_bounds(of_zero, 3)),
+        ("depth", lambda: theory.minimal_sharpness_bounds(regression, 0)),
+        ("5 features", lambda: theory.flat_minimizer(regression, [4, 3, 1])),
+        ("other than zero", lambda: theory.flat_minimizer(regression, [5, 3, 1], projection=[0.0])),
+        ("two layers", lambda: theory.sharp_minimizer(flowsim.DeepLinear([np.ones((1, 5))]), 2.0)),
+        ("one of 1, …, 3", lambda: small().with_zero_layer(4)),
+        ("weights=True", lambda: theory.path_of([SimpleNamespace(weights=None)], None, rtol=1e-6)),
+        ("no subject", lambda: theory.statements(None, subjects=["residuals"])),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ask()
     with pytest.raises(TypeError, match="DeepLinear"):
         theory.follow(np.ones(5), regression)
-    with pytest.raises(ValueError, match="weights=True"):
-        theory.path_of([SimpleNamespace(weights=None)], None, rtol=1e-6)
-    with pytest.raises(ValueError, match="no subject"):
-        theory.statements(None, subjects=["residuals"])

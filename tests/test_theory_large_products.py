@@ -42,32 +42,27 @@ def test_extreme_singular_values_are_those_of_every_partial_product():
 @pytest.mark.parametrize("widen", [True, False])
 def test_the_adversary_stays_in_the_ball_and_does_better_than_chance(widen):
     weights, radius = draw(50), 0.3
-    target = np.full(50, 5)
-    theta = adversarial_displacement(weights, radius, target, widen=widen)
+    theta = adversarial_displacement(weights, radius, np.full(50, 5), widen=widen)
     np.testing.assert_allclose(np.linalg.norm(theta, 2, axis=(2, 3)), radius)
     chance = np.random.default_rng(1).standard_normal(theta.shape)
     chance *= radius / np.linalg.norm(chance, 2, axis=(2, 3), keepdims=True)
-    column = 0 if widen else 1
-    ours, theirs, before = (
-        extreme_singular_values(weights + moved / 6)[column][:, -1] for moved in (theta, chance, 0 * theta)
+    column, sign = (0, 1) if widen else (1, -1)
+    reached, by_chance, before = (
+        sign * extreme_singular_values(weights + moved / 6)[column][:, -1] for moved in (theta, chance, 0 * theta)
     )
-    sign = 1 if widen else -1
-    assert np.all(sign * ours > sign * theirs)
-    assert np.all(sign * ours > sign * before)
+    assert np.all(reached > by_chance)
+    assert np.all(reached > before)
 
 
 def test_the_adversary_is_no_worse_than_a_search_over_the_ball():
     """σ is convex in each θ_j, so that for the largest the best of many random starts must not beat it by much."""
     weights = draw(1)
     theta = adversarial_displacement(weights, 0.3, np.array([5]), widen=True)
-    reached = extreme_singular_values(weights + theta / 6)[0][0, -1]
-    generator, best = np.random.default_rng(2), 0.0
-    for _ in range(300):
-        u, v = generator.standard_normal((2, 6, 4))
-        rank_one = u[:, :, None] * v[:, None, :]
-        rank_one *= 0.3 / np.linalg.norm(rank_one, axis=(1, 2), keepdims=True)
-        best = max(best, extreme_singular_values(weights + rank_one[None] / 6)[0][0, -1])
-    assert reached > best
+    u, v = np.random.default_rng(2).standard_normal((2, 300, 6, 4))
+    rank_one = u[..., None] * v[..., None, :]
+    rank_one *= 0.3 / np.linalg.norm(rank_one, axis=(2, 3), keepdims=True)
+    reached, searched = (extreme_singular_values(weights + moved / 6)[0][:, -1] for moved in (theta, rank_one))
+    assert reached.max() > searched.max()
 
 
 def test_a_target_below_the_top_leaves_the_layers_above_alone():
@@ -76,23 +71,23 @@ def test_a_target_below_the_top_leaves_the_layers_above_alone():
     np.testing.assert_array_equal(moved.sum(axis=1), [1, 3, 6, 4])
 
 
-@pytest.mark.parametrize(("successes", "trials"), [(0, 50), (3, 50), (50, 50), (1, 100_000)])
-def test_the_ends_of_the_interval_are_where_the_count_is_in_a_tail_of_a_fortieth(successes, trials):
+def test_the_ends_of_the_interval_are_where_the_count_is_in_a_tail_of_a_fortieth():
     """The definition of Clopper and Pearson, by SciPy's binomial distribution."""
     import scipy.stats
 
-    low, high = binomial_interval(successes, trials)
-    assert low <= successes / trials <= high
-    if successes > 0:
-        np.testing.assert_allclose(scipy.stats.binom.sf(successes - 1, trials, low), 0.025, rtol=1e-9)
-    if successes < trials:
-        np.testing.assert_allclose(scipy.stats.binom.cdf(successes, trials, high), 0.025, rtol=1e-9)
+    for successes, trials in ((0, 50), (3, 50), (50, 50), (1, 100_000)):
+        low, high = binomial_interval(successes, trials)
+        assert low <= successes / trials <= high
+        if successes > 0:
+            np.testing.assert_allclose(scipy.stats.binom.sf(successes - 1, trials, low), 0.025, rtol=1e-9)
+        if successes < trials:
+            np.testing.assert_allclose(scipy.stats.binom.cdf(successes, trials, high), 0.025, rtol=1e-9)
 
 
 def test_the_same_generator_gives_the_same_sample_however_it_is_cut(monkeypatch):
-    whole = sample_large_products(CASE, 40, rng=np.random.default_rng(5))
+    sample = sample_large_products(CASE, 40, rng=np.random.default_rng(5))
     monkeypatch.setattr(large_products, "_batches", partial(large_products._batches, numbers=7 * 6 * 16))
-    assert sample_large_products(CASE, 40, rng=np.random.default_rng(5)) == whole
+    assert sample_large_products(CASE, 40, rng=np.random.default_rng(5)) == sample
 
 
 def test_failures_are_counted_as_plain_numpy_counts_them():
@@ -120,18 +115,16 @@ def test_where_the_bound_means_something_it_holds_at_a_small_scale():
     assert sample.statement().verdict is Verdict.HOLDS
 
 
-@pytest.mark.parametrize(
-    ("failures", "total", "case", "verdict"),
-    [
-        (0, 20, LargeProducts(1.0, 0.25, 10, 10), Verdict.ASSUMPTION_NOT_MET),  # 20 do not tell 0 from 0.05
-        (0, 1000, LargeProducts(1.0, 0.25, 10, 10), Verdict.HOLDS),
-        (900, 1000, LargeProducts(1.0, 0.25, 10, 10), Verdict.FAILS),
-        (0, 1000, LargeProducts(0.1, 0.5, 5, 5), Verdict.NOT_APPLICABLE),
-    ],
-)
-def test_the_verdict_needs_the_interval_on_one_side_of_the_bound(failures, total, case, verdict):
-    sample = LargeProductsSample(case, total, failures, failures, 1.0, 1.0)
-    assert sample.statement().verdict is verdict
+def test_the_verdict_needs_the_interval_on_one_side_of_the_bound():
+    bounded, unbounded = LargeProducts(1.0, 0.25, 10, 10), LargeProducts(0.1, 0.5, 5, 5)
+    for failures, total, case, verdict in (
+        (0, 20, bounded, Verdict.ASSUMPTION_NOT_MET),  # 20 do not tell 0 from 0.05
+        (0, 1000, bounded, Verdict.HOLDS),
+        (900, 1000, bounded, Verdict.FAILS),
+        (0, 1000, unbounded, Verdict.NOT_APPLICABLE),
+    ):
+        sample = LargeProductsSample(case, total, failures, failures, 1.0, 1.0)
+        assert sample.statement().verdict is verdict
 
 
 def test_impossible_cases_and_counts_are_refused():

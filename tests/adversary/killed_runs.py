@@ -22,7 +22,6 @@ jax.config.update("jax_enable_x64", True)
 driver.CallLength = partial(driver.CallLength, seconds=1e-9, seconds_per_gradient=1.0)
 
 X, Y = gaussian_teacher(np.random.default_rng(0), 10, 3)
-LINEAR = flowsim.LinearRegression(X, Y)
 KEY = jax.random.key(0)
 DELTA = 0.5
 
@@ -53,42 +52,27 @@ class Gated(eqx.Module):
         return jnp.dot(self.outer, self.gate(self.inner @ x) + self.open_(0.1))
 
 
-class HeavyBall(flowsim.Descent):
-    learning_rate: float
-    momentum: float = 0.9
-
-    def remember(self, weights):
-        return jax.tree.map(jnp.zeros_like, weights)
-
-    def step(self, weights, gradient, memory):
-        velocity = jax.tree.map(lambda v, g: self.momentum * v - self.learning_rate * g, memory, gradient)
-        return jax.tree.map(jnp.add, weights, velocity), velocity
-
-
-def flowing(network, problem, **options):
-    options = {"max_steps": 60, "ts": [], "checkpoint_seconds": 0.0} | options
-    return lambda path: flowsim.integrate(network, problem, solver=diffrax.Heun(), checkpoint=path, **options)
-
-
 def descending(network, problem, **options):
-    options = {"steps": 60, "checkpoint_seconds": 0.0} | (options or {"learning_rate": 0.01})
-    return lambda path: flowsim.descend(network, problem, checkpoint=path, **options)
+    return lambda path: flowsim.descend(network, problem, steps=30, checkpoint=path, checkpoint_seconds=0.0, **options)
 
 
-MLP = flowsim.DeepLinear.gaussian(widths=[3, 3, 3, 1], scale=0.5, key=KEY)
-SMOOTH = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=0.5, key=KEY, biases=True)
+def flowing(network, problem):
+    options = {"solver": diffrax.Heun(), "max_steps": 30, "ts": [], "checkpoint_seconds": 0.0}
+    return lambda path: flowsim.integrate(network, problem, checkpoint=path, **options)
+
+
 GATED = Gated(jax.random.normal(KEY, (4, 3)), jnp.ones(4), lambda x: jnp.tanh(x) * DELTA)
-# A flow compiles longer than a descent, and what is kept of a network or a problem is the same for both.
+# What is kept of a network or a problem is the same for flows and descents.
 RUNS = {
-    "a flow": flowing(MLP, LINEAR),
-    "a problem and an optimizer of a user": descending(
-        Vector(jnp.arange(3.0)), Quartic(jnp.ones(3)), optimizer=HeavyBall(0.01)
+    "a flow, with a problem of a user": flowing(Vector(jnp.arange(3.0)), Quartic(jnp.ones(3))),
+    "minibatches, and a network and a loss of a user": descending(
+        GATED, flowsim.EmpiricalRisk(X, Y, lambda p, t: huber(p - t)), optimizer=flowsim.SGD(0.01, 2)
     ),
-    "a network of a user": descending(GATED, flowsim.EmpiricalRisk(X, Y)),
-    "minibatches, and a loss of a user": descending(
-        SMOOTH, flowsim.EmpiricalRisk(X, Y, lambda p, t: huber(p - t)), optimizer=flowsim.SGD(0.01, 2)
+    "a transformation of Optax": descending(
+        flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=0.5, key=KEY),
+        flowsim.LinearRegression(X, Y),
+        optimizer=optax.adam(0.01),
     ),
-    "a transformation of Optax": descending(MLP, LINEAR, optimizer=optax.adam(0.01)),
 }
 
 
@@ -114,22 +98,19 @@ def park(folder):
 
 def resume(folder):
     """End every run, and print the steps it found done, those of one undisturbed, and whether both end the same."""
-    load, found = Checkpoint.load, {}
+    load, done = Checkpoint.load, {}
 
     def load_and_tell(checkpoint, fresh):
         state = load(checkpoint, fresh)
-        found[checkpoint.path] = int(state.attempts)
+        done[checkpoint.path.name] = int(state.attempts)
         return state
 
     Checkpoint.load = load_and_tell
     for number, (name, run) in enumerate(RUNS.items()):
-        resumed, whole = run(folder / str(number)), run(folder / f"whole-{number}")
-        ends = [
-            [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(end) if eqx.is_array(leaf)]
-            for end in (resumed, whole)
-        ]
-        same = ends[0] == ends[1]
-        print(name, found[folder / str(number)], found[folder / f"whole-{number}"], int(whole.steps), same, sep="; ")
+        ends = run(folder / str(number)), run(folder / f"undisturbed-{number}")
+        leaves = [[np.asarray(one).tobytes() for one in jax.tree.leaves(end) if eqx.is_array(one)] for end in ends]
+        same = leaves[0] == leaves[1]
+        print(name, done[str(number)], done[f"undisturbed-{number}"], int(ends[1].steps), same, sep="; ")
 
 
 if __name__ == "__main__":

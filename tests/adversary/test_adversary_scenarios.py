@@ -2,12 +2,14 @@
 
 import re
 
+import jax
+import numpy as np
 import pytest
 
 import flowsim
 from flowsim import cli
 from flowsim.cli import run
-from flowsim.data import gaussian
+from flowsim.data import gaussian, gaussian_teacher
 from flowsim.scenarios import ScenarioError, read_scenario, wording
 
 DATA, NETWORK = "data: {kind: gaussian, samples: 20, features: 3}", "network: {kind: mlp, depth: 3, scale: 0.5}"
@@ -51,28 +53,18 @@ NO_NUMBERS = ["word", "'1'", "[1]", "{a: 1}", "true", ".nan", "-1", "-1e400", "1
 
 # fmt: off
 BAD = {
-    # Syntax and keys.
-    "a directive": (f"%YAML 3.0\n---\n{HEAD}", "found no valid YAML"),
-    "a kind of code": (f"{DATA}\nnetwork: {{kind: 'os:system'}}", "2: network.kind: found the text 'os:system', which"),
     "many errors": (HEAD + "\n".join(f"k{i}: 1" for i in range(200)), "1: found 150 more errors; expected none; write"),
-    # Values.
     "a tolerance of nothing": (f"{HEAD}flow: {{risk: 1e-320}}", "3: flow.risk: found 1e-320, for which float64 has no"),
-    "a time of nothing": (f"{HEAD}precision: float32\nflow: {{t1: 1e-60}}", "4: flow.t1: found 1e-60, for which float"),
     "a rate of nothing": (f"{HEAD}precision: float32\ndescent: {{learning_rates: [1e-60]}}",
         "4: descent.learning_rates[0]: found 1e-60, for which float32 has no room; expected a size from 1.2e-38"),
-    "a rate of nothing in float64": (f"{HEAD}descent: {{learning_rates: [0.1, 1e-310]}}",
-        "3: descent.learning_rates[1]: found 1e-310, for which float64 has no room"),
     "a swept rate of nothing": (sweep("descent: [{learning_rates: [1e-60], steps: 5}]}\nprecision: float32 #"),
         "3: sweep.descent[0].learning_rates[0]: found 1e-60, for which float32 has no room"),
     "a scale of nothing": (f"{HEAD}precision: float32\n".replace("0.5", "1e-50"), "2: network.scale: found 1e-50, for"),
     "a scale beyond all": (HEAD.replace("0.5", "1e308"), "2: network.scale: found 1e+308; expected at most 1e+30"),
     "noise beyond all": (data("noise: 1e308"), "1: data.noise: found 1e+308; expected at most 1e+100"),
-    "a rate beyond all": (f"{HEAD}descent: {{learning_rates: [1e31]}}", "found 1e+31; expected at most 1e+30"),
-    "an activation that is no function": (network("activation: 'math:pi'"), "2: network.activation: found 'math:pi', "),
     "condition below one": (data("condition: 0.5"), "1: data.condition: found 0.5; expected at least 1"),
-    "a path with a null byte": (f'data: {{kind: file, path: "a\\0b", target: y}}\n{NETWORK}', "1: data.path: found 'a"),
+    "a rate beyond all": (f"{HEAD}descent: {{learning_rates: [1e31]}}", "found 1e+31; expected at most 1e+30"),
     # Combinations.
-    "a zero layer beyond the depth": (network("zero_layer: 4"), "2: network.zero_layer: found 4; expected one of the "),
     "a zero layer between activations": (network("zero_layer: 1, activation: tanh"), "expected null for a nonlinear"),
     "an excess risk of a nonlinear network": (network("activation: gelu") + "flow: {excess_risk: 1e-3}",
         "3: flow.excess_risk: found 0.001 beside a nonlinear network; expected null, as the minimum of the risk is no"),
@@ -87,8 +79,6 @@ BAD = {
     "test samples beyond memory": (data("test_samples: 400000000"), "found 400000020 samples of 4 numbers, in 4 copie"),
     "features beyond memory": (HEAD.replace("features: 3", "features: 44000").replace("depth: 3", "depth: 2"),
         "2: network: found 1936044000 weights, of which a flow keeps 6 copies: 92.9 GB of memory"),
-    "width beyond memory": (network("width: 200000000").replace("depth: 3", "depth: 2"), "a flow keeps 6 copies: 38.4"),
-    "repetitions of the theory": (f"{HEAD}theory: {{repetitions: 1e9}}", "3: theory.repetitions: found 1000000000 flo"),
     "lists of the theory": (f"{HEAD}theory: {{depths: {MANY}, features: {MANY}, repetitions: 100}}",
         "3: theory.repetitions: found 100000000 flows to check; expected at most 10000000"),
     "initializations": (f"{HEAD}{PRODUCTS}, widths: [5], depths: [9], initializations: 1e12}}",
@@ -100,15 +90,12 @@ BAD = {
     "scales without squares": (f"{HEAD}lemma_3: {{deviations: [1], scales: [1e-300], widths: [1], depths: [1]}}",
         "3: lemma_3.scales[0]: found 1e-300; expected at least 1e-100"),
     "swept steps": (sweep("descent: [{learning_rates: [1], steps: 1073741824}]"), "found 1073741824; expected at most"),
-    "critical steps": (sweep("critical: {steps: 1e12}"), "found 1000000000000.0; expected at most 1073741823"),
-    "steps of the flow": (f"{HEAD}flow: {{max_steps: 1e12}}", "3: flow.max_steps: found 1000000000000.0; expected at"),
     "a wide point of a grid": (over("network.width: [200000000]").replace("depth: 3", "depth: 2"), "keeps 6 copies"),
 }
 # fmt: on
 GOOD = {
     "a byte order mark and Windows lines": f"\ufeff{HEAD}".replace("\n", "\r\n"),
     "old Macintosh lines": HEAD.replace("\n", "\r"),
-    "comments, and marks of a document": f"---\n# η\n{HEAD}# 終\n...\n",
     "JSON": '{"data": {"kind": "gaussian", "samples": 9, "features": 3},'
     '"network": {"kind": "mlp", "depth": 3, "scale": 1}}',
     "the largest of all": data("noise: 1e100").replace("0.5", "1e30") + "seed: 4294967295",
@@ -211,9 +198,7 @@ def test_the_data_are_predicted_not_drawn(said, monkeypatch):
     [
         MemoryError(),
         RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."),
-        RuntimeError("std::bad_alloc"),
         ValueError("array is too big; `arr.size * arr.dtype.itemsize` is larger than the maximum possible size."),
-        ValueError("Maximum allowed dimension exceeded"),
         OSError(12, "Cannot allocate memory"),
     ],
     ids=str,
@@ -231,11 +216,11 @@ def test_memory_that_runs_out_is_one_message_whatever_its_wording(said, monkeypa
 
 
 @pytest.mark.slow
-def test_the_theory_of_a_flow_that_does_not_move_is_told_without_a_warning(tmp_path):
+def test_the_theory_of_a_flow_that_does_not_move_is_told_without_a_warning():
     """The bounds of Lemma 2 divide by the square of a singular value, which is zero here; the flow has no length."""
-    (tmp_path / "s.yaml").write_text(f"{HEAD.replace('0.5', '0')}theory: {{}}")
-    assert cli.main([str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out")]) == 1
-    assert (tmp_path / "out" / "s" / "summary.json").exists()
+    problem = flowsim.LinearRegression(*gaussian_teacher(np.random.default_rng(0), 20, 3))
+    network = flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=0.0, key=jax.random.key(0))
+    assert "Lemma 2" in str(flowsim.theory.check(network, problem))
 
 
 def test_the_threshold_of_a_rate_of_almost_nothing_does_not_overflow_its_axis():

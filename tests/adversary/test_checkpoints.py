@@ -1,7 +1,6 @@
 """A checkpoint is of one run alone, in any process, and not a bit of it may be another."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -17,27 +16,24 @@ import flowsim
 from flowsim.dynamics.checkpoint import Checkpoint
 from flowsim.runtime.identity import identity_of
 
-KILLED_RUNS = Path(__file__).with_name("killed_runs.py")
-
-
-def killed_runs(word, folder, environment, seed):
-    # Another seed: sets have another order in each process.
-    command = [sys.executable, str(KILLED_RUNS), word, str(folder)]
-    return subprocess.Popen(command, env=environment | {"PYTHONHASHSEED": seed}, stdout=subprocess.PIPE, text=True)
-
 
 @pytest.mark.slow
 def test_every_kind_of_run_that_is_killed_goes_on_in_another_process_to_the_same_bits(tmp_path, quick_environment):
-    process = killed_runs("park", tmp_path, quick_environment, "1")
+    def started(word, seed):
+        command = [sys.executable, str(Path(__file__).with_name("killed_runs.py")), word, str(tmp_path)]
+        environment = quick_environment | {"PYTHONHASHSEED": seed}  # sets have another order in each process
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    process = started("park", "1")
     assert process.stdout.readline() == "all stand\n"
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.communicate()
-    printed, _ = (second := killed_runs("resume", tmp_path, quick_environment, "2")).communicate()
+    printed, _ = (second := started("resume", "2")).communicate()
     assert second.returncode == 0
-    assert len(printed.splitlines()) == 5
+    assert len(printed.splitlines()) == 3
     for line in printed.splitlines():
-        name, found, fresh, steps, same = line.split("; ")
-        assert 0 < int(found) < int(steps), name
+        name, done, fresh, steps, same = line.split("; ")
+        assert 0 < int(done) < int(steps), name
         assert (fresh, same) == ("0", "True"), name
     assert not list(tmp_path.glob(".*"))
 
@@ -94,9 +90,8 @@ def test_a_checkpoint_is_written_once_in_its_seconds_and_at_the_end(tmp_path):
     assert loaded(checkpoint.path)["steps"] == 7
 
 
-def test_a_checkpoint_that_is_damaged_at_any_byte_or_truncated_is_refused(path):
-    content, request = path.read_bytes(), run()
-    checkpoint = Checkpoint(path, request, seconds=0.0)
+def test_a_checkpoint_that_is_damaged_at_any_byte_or_truncated_or_of_another_version_is_refused(path):
+    content, checkpoint = path.read_bytes(), Checkpoint(path, run(), seconds=0.0)
     damaged = [content[:length] for length in (0, 5, 25, 100, 200, -1)]
     for place in [*range(0, 200, 3), *np.linspace(200, len(content) - 1, 60).astype(int)]:
         damaged.append(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
@@ -105,12 +100,9 @@ def test_a_checkpoint_that_is_damaged_at_any_byte_or_truncated_is_refused(path):
         with pytest.raises(ValueError, match=r"damaged: delete it|not a checkpoint|another version"):
             checkpoint.load(fresh)
     assert [file.name for file in path.parent.iterdir()] == ["run"]
-
-
-def test_a_checkpoint_of_an_older_form_is_said_to_be_one(path):
-    path.write_bytes(path.read_bytes().replace(b"checkpoint 3", b"checkpoint 2"))
+    path.write_bytes(content.replace(b"checkpoint 3", b"checkpoint 2"))
     with pytest.raises(ValueError, match="a checkpoint of another version of flowsim: delete it"):
-        loaded(path)
+        checkpoint.load(fresh)
 
 
 def test_a_run_that_has_ended_is_taken_from_its_checkpoint_and_not_computed_again(tmp_path, monkeypatch):
@@ -153,8 +145,8 @@ def test_what_a_killed_run_left_half_written_is_cleared_away_later(tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == {*names} - {".run.abcdefgh"}
 
 
-def same_risk_twice(power):
-    return [flowsim.EmpiricalRisk(np.ones((3, 2)), np.ones(3), lambda p, t: jnp.abs(p - t) ** power) for _ in range(2)]
+def risk_of(power):
+    return flowsim.EmpiricalRisk(np.ones((3, 2)), np.ones(3), lambda p, t: jnp.abs(p - t) ** power)
 
 
 SCALE = 2.0
@@ -166,24 +158,18 @@ def scaled(x):
 
 def other_of(name):
     """Return the class of this name, made once more with another body."""
-    bodies = {
-        "method": lambda self, network: jnp.sum(network.weight**2) + 1,
-        "constant": vars(Quadratic)["__call__"],
-    }
-    members = {"__call__": bodies[name], "__module__": __name__, "__qualname__": "Quadratic", "constant": name}
+    other = {"method": lambda self, network: jnp.sum(network.weight**2) + 1, "constant": vars(Quadratic)["__call__"]}
+    members = {"__call__": other[name], "__module__": __name__, "__qualname__": "Quadratic", "constant": name}
     return type("Quadratic", (flowsim.Problem,), members)
 
 
-def test_a_function_is_known_by_what_it_does():
-    one, other = same_risk_twice(4)
-    assert identity_of(one) == identity_of(other)
-    assert identity_of(one) != identity_of(same_risk_twice(3)[0])  # another closure
+def test_a_function_is_known_by_what_it_does_and_by_the_globals_that_it_reads(monkeypatch):
+    assert identity_of(risk_of(4)) == identity_of(risk_of(4))
+    assert identity_of(risk_of(4)) != identity_of(risk_of(3))  # another closure
     assert identity_of(lambda x: x + 1) != identity_of(lambda x: x + 2)
     assert identity_of(jnp.tanh) != identity_of(jnp.sin)
     assert identity_of(jax.nn.relu) == identity_of(jax.nn.relu)
 
-
-def test_a_function_is_known_by_the_globals_that_it_reads(monkeypatch):
     def through_another(x):
         return scaled(x)
 
@@ -202,12 +188,12 @@ def test_a_class_is_known_by_its_methods_and_constants_and_a_module_by_its_stati
 
 
 def test_a_run_is_known_by_the_versions_that_compute_it(monkeypatch):
-    found = {identity_of(run())}
+    identities = {identity_of(run())}
     for other in ("", "flowsim", "jax", "diffrax", "equinox"):
         version = lambda name, other=other: "0.0" if name == other else "1"  # noqa: E731
         monkeypatch.setattr("flowsim.runtime.identity._version", version)
-        found.add(identity_of(run()))
-    assert len(found) == 6
+        identities.add(identity_of(run()))
+    assert len(identities) == 6
 
 
 def test_what_no_other_process_would_know_again_is_refused_with_a_remedy(tmp_path):

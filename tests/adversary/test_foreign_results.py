@@ -2,9 +2,9 @@
 
 import os
 import sys
+from functools import cache
 
 import pytest
-import xarray
 import yaml
 from made_runs import made_comparison
 
@@ -26,29 +26,28 @@ class F(flowsim.results.Figure):
 """
 
 
+@cache
+def stored():
+    return made_comparison([0.1]).to_dataset()
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder of made-up results, in a folder where the process is."""
     monkeypatch.chdir(tmp_path)
     for known in [name for name in sys.modules if name in ("evil", "pm") or name.startswith("pm.")]:
         monkeypatch.delitem(sys.modules, known)
-    ResultFolder(tmp_path / "pm").write_dataset(made_comparison([0.1]).to_dataset())
+    ResultFolder(tmp_path / "pm").write_dataset(stored())
     return tmp_path / "pm"
 
 
 def with_scenario(folder, **keys):
     (folder / "scenario.yaml").write_text(yaml.safe_dump({"scenario": keys}))
-    return folder
 
 
 def with_data(folder, change):
     """Write the data set of the results again as `change` leaves it."""
-    path = folder / "trajectories.nc"
-    with xarray.open_dataset(path, engine="h5netcdf") as stored:
-        changed = change(stored.load())
-    path.unlink()
-    changed.to_netcdf(path, engine="h5netcdf")
-    return folder
+    change(stored()).to_netcdf(folder / "trajectories.nc", engine="h5netcdf")
 
 
 def report(folder, *options):
@@ -72,12 +71,18 @@ def test_what_results_ask_for_is_not_imported_unless_they_are_trusted(folder, mo
 
 
 @pytest.mark.slow
-def test_a_report_leaves_out_what_is_not_trusted_and_says_so(folder, monkeypatch, capsys):
+def test_a_report_leaves_out_what_is_not_trusted_and_takes_no_name_for_an_instruction(folder, monkeypatch, capsys):
     (folder / "evil.py").write_text(EVIL)
     with_scenario(folder, figure="evil:F")
+    with_data(folder, lambda stored: stored.assign_coords(dynamics=("run", ["gradient_flow", "[/link]"])))
+    folder = folder.rename(folder.with_name("pm\x1b[31m[bold]"))
     monkeypatch.syspath_prepend(folder)
     assert report(folder) == 0
-    assert "left out" in " ".join(capsys.readouterr().out.split())
+    printed = capsys.readouterr().out
+    assert "left out" in " ".join(printed.split())
+    assert "\x1b" not in printed
+    assert "[/link]" in printed
+    assert "[bold]" in printed
     assert "is left out" in (folder / "report.html").read_text(encoding="utf-8")
     assert not (folder / "it_ran").exists()
     assert report(folder, "--trust") == 0
@@ -100,20 +105,13 @@ def test_a_pipe_is_not_waited_for(folder, capsys, name):
     assert name in capsys.readouterr().err
 
 
-SCENARIOS = {
-    "hello": "scenario: hello",
-    "figures in lists": "scenario: {figure: [1, [2]]}",
-    "brackets": "scenario: " + "[" * 2000,
-}
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_scenario_that_is_none_is_said_to_be_damaged(folder, capsys, name):
-    (folder / "scenario.yaml").write_text(SCENARIOS[name])
+@pytest.mark.parametrize("content", ["hello", "{figure: [1, [2]]}", "[" * 500], ids=["a word", "lists", "brackets"])
+def test_a_scenario_that_is_none_is_said_to_be_damaged(folder, capsys, content):
+    (folder / "scenario.yaml").write_text(f"scenario: {content}")
     assert report(folder) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("flowsim: ")
-    assert "one of ," not in said
+    error = capsys.readouterr().err
+    assert error.startswith("flowsim: ")
+    assert "one of ," not in error
     with pytest.raises(StoreError, match=r"scenario\.yaml"):
         str(flowsim.open_results(folder))
 
@@ -124,43 +122,24 @@ def test_a_summary_of_brackets_is_damaged(folder):
         _ = flowsim.open_results(folder).summary
 
 
-def attribute(name, value):
-    return lambda stored: stored.assign_attrs({name: value})
-
-
-def variable(name, values):
-    return lambda stored: stored.assign({name: values(stored)})
-
-
 WRONG = {
-    "an outcome without a meaning": variable("outcome", lambda stored: stored["outcome"] * 0 + 99),
-    "more records than there are": variable("records", lambda stored: stored["records"] + 10**6),
+    "an outcome without a meaning": lambda stored: stored.assign(outcome=stored["outcome"] * 0 + 99),
+    "more records than there are": lambda stored: stored.assign(records=stored["records"] + 10**6),
     "no risk": lambda stored: stored.drop_vars("risk"),
     "a learning rate of zero": lambda stored: stored.assign_coords(learning_rate=stored["learning_rate"] * 0),
-    "a bound in words": attribute("critical_learning_rate", "large"),
+    "a bound in words": lambda stored: stored.assign_attrs(critical_learning_rate="large"),
     "a curvature that steers a terminal": lambda stored: stored.assign_coords(
         threshold_of=("run", ["sharpness", "\x1b[2J"])
     ),
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_legible_data_that_are_wrong_are_refused_in_words(folder, capsys, name):
-    with_data(folder, WRONG[name])
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
+def test_legible_data_that_are_wrong_are_refused_in_words(folder, capsys, change):
+    with_data(folder, change)
     assert report(folder) == 2
-    said = capsys.readouterr().err
-    assert "trajectories.nc: holds what flowsim does not write" in said
-    assert "\x1b" not in said
+    error = capsys.readouterr().err
+    assert "trajectories.nc: holds what flowsim does not write" in error
+    assert "\x1b" not in error
     with pytest.raises(StoreError, match="does not write"):
         flowsim.open_results(folder)
-
-
-@pytest.mark.slow
-def test_names_are_not_taken_for_instructions(folder, capsys):
-    with_data(folder, lambda stored: stored.assign_coords(dynamics=("run", ["gradient_flow", "[/link]"])))
-    other = folder.rename(folder.with_name("pm\x1b[31m[bold]"))
-    assert report(other) == 0
-    said = capsys.readouterr().out
-    assert "\x1b" not in said
-    assert "[/link]" in said
-    assert "[bold]" in said

@@ -4,16 +4,13 @@ import os
 from importlib import import_module
 
 import pytest
+from scenario_texts import TINY
 
 from flowsim import cli
 from flowsim.results.store import refuse_obstacles, result_folder
 
 # Not by their names, which may be those of functions too.
 RUN = import_module("flowsim.cli.run")
-SCENARIO = """
-data: {kind: gaussian, samples: 20, features: 3}
-network: {kind: mlp, depth: 3, scale: 0.5}
-"""
 
 
 def a_file(path):
@@ -35,12 +32,11 @@ def everything_in(folder):
 
 
 OBSTACLES = {
-    "out/tiny/figures": (a_file, "is a file; files need a folder"),
     "out/tiny": (a_file, "is a file; files need a folder"),
     "out": (a_link_to_nowhere, "is a link that leads nowhere; files need a folder"),
-    "out/tiny/summary.json": (a_folder, "is a folder in the place of a file; remove it, or use another --out"),
-    "out/tiny/trajectories.nc": (a_folder, "is a folder in the place of a file"),
+    "out/tiny/figures": (a_file, "is a file; files need a folder"),
     "out/tiny/.lock": (a_folder, "is a folder in the place of a file"),
+    "out/tiny/summary.json": (a_folder, "is a folder in the place of a file; remove it, or use another --out"),
     "out/tiny/figures/sharpness.png": (a_folder, "is a folder in the place of a file"),
     "out/tiny/figures/": (a_link_to_nowhere, "is a link that leads nowhere; files need a folder: use another --out"),
     "out/.blocks": (a_link_to_nowhere, "is a link that leads nowhere"),
@@ -56,13 +52,13 @@ def refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(RUN, "run", lambda *_, **__: pytest.fail("it computed"))
 
     def run(name="tiny", *options):
-        (tmp_path / f"{name}.yaml").write_text(SCENARIO + ("sweep: {}" if "sweep" in options else ""))
+        (tmp_path / f"{name}.yaml").write_text(TINY + ("sweep: {}" if "sweep" in options else ""))
         before = everything_in(tmp_path)
         code = cli.main([f"{name}.yaml", "--out", "out", "--jobs", "1"])
-        said = capsys.readouterr().err
-        assert (code, said.count("\n")) == (2, 1), said
+        error = capsys.readouterr().err
+        assert (code, error.count("\n")) == (2, 1), error
         assert everything_in(tmp_path) == before
-        return said
+        return error
 
     return run
 
@@ -82,9 +78,7 @@ def test_a_folder_for_figures_without_permission_is_refused_before_anything_is_c
 
 
 def test_no_scenario_has_its_results_among_the_blocks(refused):
-    assert refused(".blocks") == (
-        "flowsim: .blocks: is the folder of the blocks of sweeps; give the scenario file another name\n"
-    )
+    assert ".blocks: is the folder of the blocks of sweeps; give the scenario file another name" in refused(".blocks")
 
 
 def test_stored_results_that_cannot_be_written_again_are_refused_before_anything_is_drawn(tmp_path, capsys):
@@ -93,9 +87,9 @@ def test_stored_results_that_cannot_be_written_again_are_refused_before_anything
     result_folder(tmp_path, "tiny", {}).write_dataset(xarray.Dataset({"risk": 1.0}))
     a_file(tmp_path / "tiny" / "figures")
     assert cli.main(["report", str(tmp_path / "tiny")]) == 2
-    printed, said = capsys.readouterr()
+    printed, error = capsys.readouterr()
     assert printed == ""
-    assert "figures: is a file; files need a folder" in said
+    assert "figures: is a file; files need a folder" in error
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path):

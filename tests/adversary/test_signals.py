@@ -14,6 +14,7 @@ from pathlib import Path
 
 import filelock
 import pytest
+from scenario_texts import TINY
 
 import flowsim
 from flowsim import cli
@@ -23,16 +24,15 @@ from flowsim.runtime import signals
 from flowsim.runtime.errors import UserError
 from flowsim.sweeps import workers
 
-SCENARIO = """
-data: {kind: gaussian, samples: 20, features: 3}
-network: {kind: mlp, depth: 3, scale: 0.5}
-"""
 LINES = {
-    signal.SIGINT: "flowsim: interrupted; files written so far are whole, the others are missing; ",
-    signal.SIGTERM: "flowsim: ended by SIGTERM; files written so far are whole, the others are missing; ",
-    signal.SIGHUP: "flowsim: ended by SIGHUP; files written so far are whole, the others are missing; ",
+    number: f"flowsim: {ending}; files written so far are whole, the others are missing; run the same again: what is "
+    "stored of a sweep is not computed again\n"
+    for number, ending in (
+        (signal.SIGINT, "interrupted"),
+        (signal.SIGTERM, "ended by SIGTERM"),
+        (signal.SIGHUP, "ended by SIGHUP"),
+    )
 }
-GO_ON = "run the same again: what is stored of a sweep is not computed again\n"
 each_signal = pytest.mark.parametrize("number", LINES, ids=lambda number: number.name)
 
 
@@ -61,7 +61,7 @@ def ended(tmp_path, monkeypatch, capsys):
 
     def run_with(work):
         monkeypatch.setattr(run, "run_all", work)
-        (tmp_path / "tiny.yaml").write_text(SCENARIO)
+        (tmp_path / "tiny.yaml").write_text(TINY)
         code = cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")])
         assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
         return code, capsys.readouterr().err
@@ -75,28 +75,22 @@ def test_a_signal_during_the_work_is_one_line_and_leaves_no_lock(ended, number):
         with jobs[0].folder.locked():
             deliver(number)
 
-    assert ended(work) == (128 + number, LINES[number] + GO_ON)
+    assert ended(work) == (128 + number, LINES[number])
 
 
-def test_a_signal_in_the_middle_of_a_comparison_is_that_signal(ended):
-    def work(jobs, pool):
-        try:
-            deliver(signal.SIGTERM)
-        except KeyboardInterrupt as stopped:
-            raise flowsim.Interrupted([]) from stopped
-
-    assert ended(work) == (128 + signal.SIGTERM, LINES[signal.SIGTERM] + GO_ON)
+# A comparison in its middle; and as `threading.Condition.wait`, between two lines of which a signal may come.
+LATER = [flowsim.Interrupted([]), RuntimeError("release unlocked lock"), OSError(), UserError()]
 
 
-@pytest.mark.parametrize("error", [RuntimeError, OSError, UserError])
+@pytest.mark.parametrize("error", LATER, ids=lambda error: type(error).__name__)
 def test_an_error_that_a_signal_leads_to_is_that_signal(ended, error):
     def work(jobs, pool):
         try:
             deliver(signal.SIGTERM)
         finally:
-            raise error("release unlocked lock")  # as `threading.Condition.wait`, between two lines of which it came
+            raise error
 
-    assert ended(work) == (128 + signal.SIGTERM, LINES[signal.SIGTERM] + GO_ON)
+    assert ended(work) == (128 + signal.SIGTERM, LINES[signal.SIGTERM])
 
 
 @pytest.mark.parametrize(("grace", "last"), [(5.0, signal.SIGHUP), (0.0, signal.SIGTERM)])
@@ -213,10 +207,10 @@ runpy.run_module("flowsim", run_name="__main__")
 
 
 def test_a_signal_during_the_import_of_jax_is_one_line_and_no_import_changes_handlers_before(tmp_path):
-    (tmp_path / "tiny.yaml").write_text(SCENARIO)
+    (tmp_path / "tiny.yaml").write_text(TINY)
     (tmp_path / "jax.py").write_text(INTERRUPTED.format(number=signal.SIGTERM))
     path = os.pathsep.join((str(tmp_path), str(Path(flowsim.__file__).parents[1])))
     command = [sys.executable, "-c", STARTED, "tiny.yaml"]
     environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, LINES[signal.SIGTERM] + GO_ON)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, LINES[signal.SIGTERM])
