@@ -8,8 +8,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import pytest
-
 # Decompositions of small matrices: more threads than one only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The command line keeps compiled programs in the user's folder; what tests compile is not for it.
