@@ -25,9 +25,9 @@ FEW = [
     "descent={learning_rates: []}",
     "figure=andreyev_2024:Plateaus",
     'record=[{kind: "andreyev_2024:BatchCurvatures", batches: [4, 32]}]',
-    "sweep.repetitions=5",
-    "sweep.descent=[{learning_rates: [0.17], steps: 8000}, "
-    + f"{{learning_rates: [0.17], steps: 8000, {SGD % 4}}}, {{learning_rates: [0.170001], steps: 8000, {SGD % 32}}}, "
+    "sweep.repetitions=3",
+    "sweep.descent=[{learning_rates: [0.17], steps: 5000}, "
+    + f"{{learning_rates: [0.17], steps: 5000, {SGD % 4}}}, {{learning_rates: [0.170001], steps: 5000, {SGD % 32}}}, "
     + f"{{learning_rates: [0.170002], steps: 600, {SGD % 4}}}, {{learning_rates: [0.170003], steps: 600, {SGD % 32}}}]",
 ]
 HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.NOT_MEASURED
@@ -153,8 +153,8 @@ def test_the_sweep_of_the_scenario_measures_where_curvatures_end(tmp_path):
     assert cli.main([str(SHIPPED), *(f"--set={one}" for one in FEW), "--out", str(tmp_path), "--jobs", "1"]) == 0
     results = flowsim.open_results(tmp_path / "stochastic_edge")
     ends = paper.plateaus(results.required("sweep"))
-    assert [(one.batch, one.steps) for one in ends] == [(4, 600), (4, 8000), (32, 600), (32, 8000), (FULL, 8000)]
-    assert all(one.sharpness == pytest.approx(1 - one.gap, abs=0.05) for one in ends if one.steps == 8000)
+    assert [(one.batch, one.steps) for one in ends] == [(4, 600), (4, 5000), (32, 600), (32, 5000), (FULL, 5000)]
+    assert all(one.sharpness == pytest.approx(1 - one.gap, abs=0.05) for one in ends if one.steps == 5000)
     claims = [claim.verdict for claim in Plateaus().claims(results)]
     assert [claims[place] for place in (0, 1, 2, 4)] == [HOLDS] * 4
     assert HOLDS not in claims[5:]
