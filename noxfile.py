@@ -117,7 +117,7 @@ def docs(session: nox.Session) -> None:
     session.run("python", str(ROOT / "docs" / "scripts" / "check_site.py"), site)
     files = [f"tests/test_{name}.py" for name in ("docs_scripts", "documentation", "documentation_how_to")]
     files.append("tests/test_documentation_runs.py")
-    session.run("python", "-m", "pytest", "-m", "slow or not slow", "--optimize", "--durations=12", *files)  # as users do
+    session.run("python", "-m", "pytest", "-m", "slow or not slow", "--optimize", *files)  # as users do
     session.run("python", str(ROOT / "docs" / "scripts" / "run_lecture.py"))
 
 
