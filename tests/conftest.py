@@ -7,6 +7,9 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from zlib import crc32
+
+import pytest
 
 # Decompositions of small matrices: more threads than one only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -32,14 +35,34 @@ _OWN_COMPILATION = ["--xla_backend_optimization_level=1", "--xla_cpu_use_fusion_
 
 
 def pytest_addoption(parser):
+    text = "run one of N shares of the tests: a module whole, but a test over files that are shipped file by file"
+    parser.addoption("--share", metavar="I/N", help=text)
     text = "check what annotations say of arrays at every call, as a run of the slow tests always does"
     parser.addoption("--check-shapes", action="store_true", help=text)
     parser.addoption("--optimize", action="store_true", help="compile as flowsim does, not as quickly as can be")
 
 
-def pytest_collection_modifyitems(items):
-    """Put the longest module first: a worker has a module whole, and the others fill the time of the other workers."""
+def pytest_collection_modifyitems(config, items):
+    """Leave out what is not of the share that `--share` names; the shares 0/N to N−1/N are all of the tests.
+
+    The longest module comes first: a worker has a module whole, and the others fill the time of the other workers.
+    """
     items.sort(key=lambda item: item.path.name != "test_pairs.py")
+    if config.option.share:
+        share, shares = map(int, config.option.share.split("/"))
+        if not 0 <= share < shares:
+            raise pytest.UsageError(f"--share {share}/{shares}: expected one of 0/{shares} to {shares - 1}/{shares}")
+        chosen = [item for item in items if crc32(_unit(item).encode()) % shares == share]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+
+
+def _unit(item) -> str:
+    """What stays together: a module may share a fixture that takes long; files that are shipped, and pairs, do not."""
+    if item.path.name == "test_pairs.py":
+        return item.name
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else []
+    return next((value.name for value in parameters if isinstance(value, Path)), item.path.name)
 
 
 def pytest_configure(config):
