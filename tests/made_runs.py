@@ -116,8 +116,8 @@ def made_sweep():
     measures |= {"outcome": outcome, "steps": np.full(shape, 400)}
     dims = ("scale", "repetition", RUN)
     variables = {name: (dims[: values.ndim], values) for name, values in measures.items()}
-    known = {"largest_eigenvalue": LARGEST_EIGENVALUE, "sharpness_lower_bound": LOWER, "sharpness_upper_bound": 9.0}
-    variables |= {name: ("scale", np.full(len(SCALES), value)) for name, value in known.items()}
+    bounds = {"largest_eigenvalue": LARGEST_EIGENVALUE, "sharpness_lower_bound": LOWER, "sharpness_upper_bound": 9.0}
+    variables |= {name: ("scale", np.full(len(SCALES), value)) for name, value in bounds.items()}
     coordinates = {"scale": SCALES, "repetition": np.arange(REPETITIONS), **coordinates_of(RATES)}
     return xarray.Dataset(variables, coordinates, {"scenario": scenario_of("mlp")})
 

@@ -17,7 +17,7 @@ from flowsim.runtime.compiling import with_options
 
 @pytest.fixture(scope="session", autouse=True)
 def _formulas_are_laid_out_once():
-    """Keep how Matplotlib lays out every formula; it keeps 50 a figure, and half the time of a figure goes there."""
+    """Lay out each formula once: Matplotlib keeps 50 for each renderer, and layouts take half the time of a figure."""
     lay_out, layouts = MathTextParser.parse, {}
 
     def parse(parser, text, dpi=72, prop=None, **options):

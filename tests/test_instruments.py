@@ -447,6 +447,6 @@ def test_probes_in_a_sweep_know_where_runs_began(risk):
         return flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=scale, key=key)
 
     options = {"repetitions": 2, "steps": 20, "probes": [DistanceTravelled()]}
-    found = flowsim.sweep(network, risk, {"scale": [0.6], "learning_rate": [0.05]}, **options).dataset
-    assert np.all(found["initial_distance_travelled"] == 0)
-    assert np.all(found["final_distance_travelled"] > 0)
+    dataset = flowsim.sweep(network, risk, {"scale": [0.6], "learning_rate": [0.05]}, **options).dataset
+    assert np.all(dataset["initial_distance_travelled"] == 0)
+    assert np.all(dataset["final_distance_travelled"] > 0)

@@ -312,8 +312,8 @@ JOBS = {
     "resume": is_resumed,
     "side by side": is_put_side_by_side,
 }
-# Each choice of data is checked, each source swept with what it requires alone, each other job done once, where the
-# sweep has compiled it, and every other network and loss checked.
+# Each choice of data is checked, and each source swept with what it requires alone. Each other job is done once, with
+# data of one shape, which compile once. Every other network and loss is checked.
 SIMPLEST = {"data": "gaussian", "network": "mlp", "loss": "squared_error", "descent": "gradient_descent"}
 SIMPLEST |= {"model": GRADIENT, "sharpness": "sharpness at the end", "precision": "float64"}
 PLACES = {"run": "file", "report": "gaussian", "compare": "gaussian", "open results": "file 1", "resume": "file"}

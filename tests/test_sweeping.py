@@ -237,8 +237,8 @@ def test_the_key_is_given_by_name_or_as_the_first_argument_and_a_problem_may_do_
     over, options = {"scale": [0.5], "curvature": [0.2]}, {"repetitions": 2, **FLOW}
     expected = flowsim.sweep(start, bowl, over, **options).dataset.final_risk
     for problem in (bowl, lambda key, curvature: bowl(curvature), functools.partial(bowl)):
-        found = flowsim.sweep(by_name, problem, over, **options).dataset.final_risk
-        np.testing.assert_array_equal(found, expected)
+        risk = flowsim.sweep(by_name, problem, over, **options).dataset.final_risk
+        np.testing.assert_array_equal(risk, expected)
 
 
 def test_problems_are_drawn_from_one_key_whatever_the_repetition():
