@@ -16,7 +16,7 @@ from andreyev_2024 import FULL, Course, Curvatures, Plateau, Plateaus
 import flowsim
 from flowsim import cli
 from flowsim.probes import BatchSharpness, MeanSquareSharpness, Moment, SharpnessGap
-from flowsim.scenarios import read_scenario, resolved
+from flowsim.scenarios import build, parse_overrides, read_scenario, resolved, run
 from flowsim.theory.statement import Verdict
 
 SHIPPED = Path(__file__).parents[1] / "papers" / "andreyev_2024" / "stochastic_edge.yaml"
@@ -148,8 +148,22 @@ def test_courses_are_read_of_the_descent_of_the_scenario_and_its_forks_judged_an
 
 
 @pytest.mark.slow
+def test_the_descent_of_the_scenario_and_its_forks_have_their_courses():
+    """The forks make ten steps here: too few for the claims, which the test above judges."""
+    curvatures = 'record=[{kind: "andreyev_2024:BatchCurvatures", batches: [8, 32], along: [8]}]'
+    settings = ["sweep=null", "figure=andreyev_2024:Course", "flow.t1=2", "descent.steps=210", curvatures]
+    scenario = read_scenario(SHIPPED, parse_overrides(settings))
+    dataset = run(scenario, *build(scenario, SHIPPED.parent)).to_dataset()
+    measured = paper.courses(SimpleNamespace(scenario=resolved(scenario), required=lambda _: dataset))
+    runs = [(one.batch, one.rate, round(one.begins / 0.34)) for one in measured]
+    assert runs == [(8, 0.34, 0), (FULL, 0.34, 1), (8, 0.17, 200), (32, 0.34, 200)]
+    for one in measured:
+        assert np.isfinite(one.sharpness).all()
+        assert np.isfinite([one.mean_square, one.batch_sharpness]).all() == (one.batch == 8)
+
+
+@pytest.mark.slow
 def test_the_sweep_of_the_scenario_measures_where_curvatures_end(tmp_path):
-    """The courses are not run here: compiling the descent, its forks and the probe takes a minute."""
     assert cli.main([str(SHIPPED), *(f"--set={one}" for one in FEW), "--out", str(tmp_path), "--jobs", "1"]) == 0
     results = flowsim.open_results(tmp_path / "stochastic_edge")
     ends = paper.plateaus(results.required("sweep"))
