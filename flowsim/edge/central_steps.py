@@ -276,8 +276,10 @@ class CentralSteps(ProposingSolver):
         def along(length: Float[Array, ""], slope: PyTree) -> PyTree:
             return vectors.scaled(length, curvature.resolvent(length, slope))
 
+        tangent = vectors.scaled(h, state.measured.slope)
+
         def error(difference: PyTree, increment: PyTree) -> Float[Array, ""]:
-            own = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), self.rtol, self.atol)
+            own = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), tangent, self.rtol, self.atol)
             return jnp.maximum(own, size_beside_increment(difference, increment, y0))
 
         def read(now: _Round) -> _Round:

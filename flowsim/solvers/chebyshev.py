@@ -93,11 +93,13 @@ class RungeKuttaChebyshev(MeasuringSolver):
         stages = jnp.asarray(chebyshev_stages())[method]
         longest = float(methods.reach[-1]) / bound
         error = defect(y0, y1, start.slope, end.slope, h)
-        size = jnp.where(h <= longest, scaled_norm(error, y0, y1, self.rtol, self.atol), jnp.inf)
+        tangent = scaled(h, start.slope)
+        size = scaled_norm(error, y0, y1, tangent, self.rtol, self.atol)
+        size = jnp.where(h <= longest, size, jnp.inf)
         factor = jnp.minimum(limit_growth(growth(size, 3), *norms(start.slope, end.slope)), self.cap * longest / h)
         spent = Work(jnp.where(h == 0, 0, stages), jnp.where(h == 0, 0, iterations))
         state = _State(end, radius, solver_state.work + spent)
-        dense = {"y0": y0, "y1": y1, "k0": scaled(h, start.slope), "k1": scaled(h, end.slope)}
+        dense = {"y0": y0, "y1": y1, "k0": tangent, "k1": scaled(h, end.slope)}
         return y1, Proposal(size, factor), dense, state, diffrax.RESULTS.successful
 
 

@@ -114,7 +114,9 @@ def stepper_for(
     if isinstance(solver, ProposingSolver):
         return Stepper(solver.fill_in(field, rtol, atol), controller or ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
     if controller is None:
-        controller = diffrax.PIDController(rtol=rtol, atol=atol)
+        # A weight that is zero and stays so is no division by zero.
+        least = jnp.finfo(rtol.dtype).tiny
+        controller = diffrax.PIDController(rtol=rtol, atol=jnp.maximum(atol, least))
         if not isinstance(solver, diffrax.AbstractImplicitSolver):
             controller = SharpnessLimitedController(controller, field, interval=stability_interval(solver))
     return Stepper(_with_tolerances(solver, controller), controller)
@@ -167,7 +169,7 @@ def tolerances(
 ) -> tuple[ArrayLike, ArrayLike]:
     """Return the tolerances of a run: those of its own `controller`, if it has one; what is not given by precision.
 
-    By default rtol is 1e-6 in float64 and 1e-4 in float32, and atol 1e-3 times that. Raises `ValueError` where they are
+    By default rtol is 1e-6 in float64 and 1e-4 in float32, and atol zero. Raises `ValueError` where they are
     given twice, for what is not a number, and where the precision cannot meet them.
     """
     if controller is not None:
@@ -175,7 +177,7 @@ def tolerances(
             raise ValueError("with a stepsize_controller of your own, give rtol and atol to it, not to integrate")
         rtol, atol = getattr(controller, "rtol", None), getattr(controller, "atol", None)
     relative = _number("rtol", standard_rtol(dtype) if rtol is None else rtol)
-    absolute = _number("atol", 1e-3 * relative if atol is None else atol)
+    absolute = _number("atol", 0.0 if atol is None else atol)
     if not (isinstance(relative, jax.Array) or isinstance(absolute, jax.Array)):
         rtol, atol, finest = float(np.asarray(relative)), float(np.asarray(absolute)), finest_rtol(dtype)
         if not 0 < rtol < 1 or not atol >= 0:

@@ -183,9 +183,18 @@ def best_factor(
 
 
 def extrapolate(
-    row: Callable[[Array], tuple[PyTree, Array]], y0: PyTree, most: Int[Array, ""], columns: int, rtol: Any, atol: Any
+    row: Callable[[Array], tuple[PyTree, Array]],
+    y0: PyTree,
+    tangent: PyTree,
+    most: Int[Array, ""],
+    columns: int,
+    rtol: Any,
+    atol: Any,
 ) -> Table:
-    """Add rows to the table until its error estimate is below one, it stops falling, or there are `most` rows."""
+    """Add rows to the table until its error estimate is below one, it stops falling, or there are `most` rows.
+
+    `tangent` is h f(y0).
+    """
     weights, differences = map(jnp.asarray, extrapolation_weights(columns))
     zeros = jax.tree.map(jnp.zeros_like, y0)
     dtype = jax.tree.leaves(y0)[0].dtype
@@ -202,7 +211,7 @@ def extrapolate(
         ends = jax.tree.map(lambda buffer, new: buffer.at[rows - 1].set(new), table.ends, end)
         increment = combination(weights[rows], ends)
         difference = combination(differences[rows], ends)
-        error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), rtol, atol)
+        error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), tangent, rtol, atol)
         error = jnp.maximum(error, size_beside_increment(difference, increment, y0))
         error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
         return Table(ends, rows, table.errors.at[rows].set(error), increment, table.passes + passes)

@@ -210,7 +210,8 @@ class HessianExtrapolation(ExtrapolatedSolver):
 
             return substeps(direction, flat, resolvent(slope), h / j, j)
 
-        table = extrapolate(row, flat, jnp.where(h == 0, 0, self.columns), self.columns, self.rtol, self.atol)
+        rows = jnp.where(h == 0, 0, self.columns)
+        table = extrapolate(row, flat, h * slope, rows, self.columns, self.rtol, self.atol)
         y1 = unravel(flat + table.increment)
         overhead = self.overhead + self.product_price * flat.size / self.kept
         factor = best_factor(table.errors, table.rows, overhead)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import GaussNewton, ResidualCurvature
+from ..curvature.vectors import scaled
 from .extrapolation import Allowed, ExtrapolatedSolver, best_factor, extrapolate, substeps
 from .field import Measured, VectorField
 from .solver import SOLVERS, Proposal, Work, no_work
@@ -126,7 +127,8 @@ class LowRankExtrapolation(ExtrapolatedSolver):
 
             return substeps(direction, y0, frozen(start.slope), h / j, j)
 
-        table = extrapolate(row, y0, jnp.where(h == 0, 0, self.columns), self.columns, self.rtol, self.atol)
+        rows = jnp.where(h == 0, 0, self.columns)
+        table = extrapolate(row, y0, scaled(h, start.slope), rows, self.columns, self.rtol, self.atol)
         factor = best_factor(table.errors, table.rows, self.overhead)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = self.measure_at(terms, t1, y1, args)

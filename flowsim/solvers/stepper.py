@@ -21,7 +21,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .field import Measured, VectorField, norm
 from .solver import CountsWork, ProposingSolver, Work, no_work
-from .step_control import scaled_norms
 
 
 class Smoothness(eqx.Module):
@@ -158,7 +157,8 @@ class Stepper(eqx.Module):
         if not blank:
             solver = self.solver.init(term, zero, jnp.ones_like(zero), point, None)
         known = self.measured(solver)
-        guess = None if known is None else zero
+        # Diffrax's guess divides by the tolerance of weights that may be zero.
+        guess = first_length(point, field(zero, point, None)) if known is None else zero
         first, controller = self.controller.init(
             term, zero, jnp.full_like(zero, jnp.inf), point, guess, None, self.solver.func, self.solver.order(term)
         )
@@ -245,8 +245,7 @@ class Stepper(eqx.Module):
         known = self.measured(solver)
         if known is None:
             return jnp.where(begun, wanted, state.wanted)
-        rtol, atol = self.controller.rtol, self.controller.atol
-        return jax.lax.cond(begun, lambda: wanted, lambda: first_length(point, known.slope, rtol, atol))
+        return jax.lax.cond(begun, lambda: wanted, lambda: first_length(point, known.slope))
 
     def measured(self, solver_state: PyTree) -> Measured | None:
         """Return f and the objective where the solver is, `None` for one that does not keep both."""
@@ -268,14 +267,15 @@ class Stepper(eqx.Module):
         return functools.reduce(operator.add, counted, no_work())
 
 
-def first_length(
-    y0: PyTree, slope: PyTree, rtol: Any, atol: Any, *, share: float = 0.01, at_zero: float = 1e-6
-) -> Float[Array, ""]:
+def first_length(y0: PyTree, slope: PyTree, *, share: float = 0.01, at_zero: float = 1e-6) -> Float[Array, ""]:
     """Return a length for the first step: what moves y0 by a hundredth of itself (Hairer, Nørsett and Wanner, II.4).
 
-    Where all weights are zero, it moves them by a hundredth; where the field is zero, it is `at_zero`.
+    Each weight counts beside itself, or a thousandth of the root mean square of all. Where all are zero, it moves them
+    by a hundredth; where the field is zero, it is `at_zero`.
     """
-    ones = jax.tree.map(jnp.ones_like, y0)
-    own, unit, speed = scaled_norms((y0, ones, slope), y0, y0, rtol, atol)
+    size, root = norm(y0), sum(leaf.size for leaf in jax.tree.leaves(y0)) ** 0.5
+    least = jnp.where(size > 0, 1e-3 * size / root, 1)
+    relative = jax.tree.map(lambda weight, speed: speed / jnp.maximum(jnp.abs(weight), least), y0, slope)
+    speed = norm(relative) / root
     known = (speed > 0) & jnp.isfinite(speed)
-    return jnp.where(known, share * jnp.where(own > 0, own, unit) / jnp.where(known, speed, 1), at_zero)
+    return jnp.where(known, share / jnp.where(known, speed, 1), at_zero)

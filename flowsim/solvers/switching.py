@@ -195,7 +195,9 @@ class StabilitySwitching(MeasuringSolver):
         known, _, _, kind, method, y1, end, error = taken
         radius = vectors.where(iterations > 0, older.update(known), older)
         bound = known.bound
-        size, size2 = scaled_norms((error, defect(y0, y1, start.slope, end.slope, h)), y0, y1, self.rtol, self.atol)
+        tangent = vectors.scaled(h, start.slope)
+        errors = error, defect(y0, y1, start.slope, end.slope, h)
+        size, size2 = scaled_norms(errors, y0, y1, tangent, self.rtol, self.atol)
         size2 = jnp.where(h * bound > second_order(self.max_stages).reach[-1], jnp.inf, size2)
         size = jnp.where(kind == _SECOND, size2, size)
         change = jax.tree.map(jnp.subtract, end.slope, start.slope)
@@ -204,7 +206,7 @@ class StabilitySwitching(MeasuringSolver):
         kind_next, length, fourth = self._next(_Taken(h, bound, kind, size, size2, most), solver_state.fourth)
         gradients = iterations + jnp.where(h == 0, 0, _evaluations(method))
         work = solver_state.work + Work(gradients, jnp.zeros_like(gradients))
-        dense = {"y0": y0, "y1": y1, "k0": vectors.scaled(h, start.slope), "k1": vectors.scaled(h, end.slope)}
+        dense = {"y0": y0, "y1": y1, "k0": tangent, "k1": vectors.scaled(h, end.slope)}
         kind_next = jnp.where(h == 0, kind, kind_next)
         state = _State(end, radius, kind_next, fourth, work)
         rough = (kind == _FIFTH) & (bound > 0) & self._is_rough(h, bound, before, changed, wrong)
