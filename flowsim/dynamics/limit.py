@@ -1,5 +1,6 @@
 """Whether weights of small gradient are at the limit of their flow, and whether that is a minimum."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,11 +18,12 @@ from ..curvature import (
     inner_product,
 )
 from ..curvature.sharpness import differentiable_sharpness
-from ..curvature.vectors import row, scattered_like
+from ..curvature.vectors import row, scattered_like, where
 from ..networks import cast, weight_dtype
 from ..problems import Problem
 from ..runtime.compiling import compiled, is_traced
 from ..solvers.field import GradientField, gradient_field, norm
+from .degenerate_limit import degenerate_limit
 from .outcome import Outcome, or_else
 from .predicted_limit import PredictedLimit, predict_limit, shaken
 from .stopping import Stopping, standard_remaining
@@ -51,7 +53,8 @@ class _Prospect(eqx.Module):
     """What is known before the curvature at the limit is: the outcome there if it is a minimum, and if not.
 
     Unless it is `known`, or makes no difference, whether this is a `minimum` is to be asked. At a `bounded` one the
-    risk does not fall for ever.
+    risk does not fall for ever. The limit may be `degenerate`, which is to be asked too: then the risk is flat to an
+    `order` of more than two, and curvatures up to `flat` there count as zero.
     """
 
     if_minimum: Int[Array, ""]
@@ -59,12 +62,17 @@ class _Prospect(eqx.Module):
     known: Bool[Array, ""]
     minimum: Bool[Array, ""]
     bounded: Bool[Array, ""]
+    degenerate: Bool[Array, ""]
+    order: Float[Array, ""]
+    flat: Float[Array, ""]
 
 
 def limit_outcome(
     stopping: Stopping, start: PyTree, network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""] | None = None
-) -> Int[Array, ""]:
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
     """Return the `Outcome` of a run from `start` at a `network` of small gradient, in the highest precision there is.
+
+    And the order to which the risk is flat at its limit: two unless that is degenerate.
 
     `threshold` is the sharpness beyond which a run leaves a minimum, even if only rounding perturbs it.
 
@@ -79,8 +87,7 @@ def limit_outcome(
         return _by_curvature(stopping, start, network, problem, threshold)
     known = _known(_is_known_minimum(stopping, network, problem))
     stays = partial(_while_stable, network, problem, threshold)
-    code = _choose(known, stays, lambda: _by_curvature(stopping, start, network, problem, threshold))
-    return jnp.asarray(code)
+    return _choose(known, stays, lambda: _by_curvature(stopping, start, network, problem, threshold))
 
 
 @partial(compiled, few_calls=True)
@@ -88,29 +95,37 @@ def _is_known_minimum(stopping: Stopping, network: PyTree, problem: Problem) -> 
     return problem.is_minimum(network, stopping.remaining)
 
 
-def _while_stable(network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""]) -> Int[ArrayLike, ""]:
+def _while_stable(
+    network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""]
+) -> tuple[Int[ArrayLike, ""], Float[ArrayLike, ""]]:
     """Return CONVERGED for a minimizer whose sharpness is not beyond a `threshold` by more than half of the digits."""
     digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
     found = differentiable_sharpness(network, problem, dense=None, rtol=None)
     beyond = found.value > jnp.asarray(threshold) * (1 + digits)
-    return _choose(beyond, lambda: np.int32(Outcome.RUNNING), lambda: np.int32(Outcome.CONVERGED))
+    code = _choose(beyond, lambda: np.int32(Outcome.RUNNING), lambda: np.int32(Outcome.CONVERGED))
+    return jnp.asarray(code), jnp.asarray(2.0)
 
 
 def _by_curvature(
     stopping: Stopping, start: PyTree, network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""] | None
-) -> Int[Array, ""]:
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
     """Return the outcome where nothing else tells whether this is a minimum."""
     seen = _Seen(start, network, problem)
     end, prospect = _prospect(seen, stopping)
+    degenerate = _known(prospect.degenerate)
+    end, prospect = _choose(
+        degenerate, lambda: _degenerate_prospect(seen, stopping, end, prospect), lambda: (end, prospect)
+    )
     prospect = _known(prospect)
-    minimum = _choose(prospect.known, lambda: prospect.minimum, lambda: _curves_up(seen, end))
+    minimum = _choose(prospect.known, lambda: prospect.minimum, lambda: _curves_up(seen, end, prospect.flat))
     code = _choose(minimum, lambda: prospect.if_minimum, lambda: prospect.if_not)
     endless = _choose(minimum & prospect.bounded, lambda: np.False_, lambda: _has_no_minimizer(seen, end))
     if threshold is not None:
         minimizer = ~endless & ((code == Outcome.CONVERGED) | (code == Outcome.GRADIENT_REACHED))
         sharper = _choose(minimizer, lambda: _is_sharper(seen, end, jnp.asarray(threshold)), lambda: np.False_)
         code = _choose(sharper, lambda: np.int32(Outcome.RUNNING), lambda: code)
-    return jnp.asarray(_choose(endless, lambda: np.int32(Outcome.NO_MINIMIZER), lambda: code))
+    code = _choose(endless, lambda: np.int32(Outcome.NO_MINIMIZER), lambda: code)
+    return jnp.asarray(code), jnp.asarray(prospect.order)
 
 
 def _choose(question: Bool[ArrayLike, ""], chosen: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
@@ -145,7 +160,7 @@ def _prospect(seen: _Seen, stopping: Stopping) -> tuple[PredictedLimit, _Prospec
     excess, first = (_above_bound(problem, field.network(weights)) for weights in (here, origin))
     null = jnp.asarray(problem.null_risk(network), exact.dtype)
     unit = jnp.where(jnp.isfinite(null), null, first)
-    tiny = 10 * jnp.finfo(exact.dtype).eps * unit
+    tiny = 10 * float(jnp.finfo(precision).eps) * unit
     lowest = problem.attained & (jnp.abs(excess) <= tiny)
     best = lowest | (problem.attained & (excess <= 4 * gain) & (excess >= -tiny))  # below: the infimum is wrong
     decided = ~jnp.isnan(exact)
@@ -169,7 +184,35 @@ def _prospect(seen: _Seen, stopping: Stopping) -> tuple[PredictedLimit, _Prospec
         minimum=minimum,
         # Else no distance is short: a large learning rate may have led the weights far out.
         bounded=near & certain & ~problem.decreases_forever(network),
+        degenerate=~certain | end.leaves(),
+        order=jnp.asarray(2.0, exact.dtype),
+        flat=jnp.zeros_like(exact),
     )
+
+
+@partial(compiled, sized_by=[0], few_calls=True)
+def _degenerate_prospect(
+    seen: _Seen, stopping: Stopping, end: PredictedLimit, prospect: _Prospect
+) -> tuple[PredictedLimit, _Prospect]:
+    """Return the predicted limit and the prospect where the limit is degenerate, else both as they are."""
+    field, here, origin = seen.in_highest_precision()
+    found = degenerate_limit(field, end.floor, seen.precision)
+    distance, travelled = _norm_between(found.limit, here), _norm_between(here, origin)
+    near = distance <= jnp.asarray(stopping.remaining) * (travelled + distance)
+    running, stationary = (jnp.asarray(code, jnp.int32) for code in (Outcome.RUNNING, Outcome.STATIONARY))
+    there = _Prospect(
+        if_minimum=jnp.where(near, Outcome.CONVERGED, Outcome.RUNNING).astype(jnp.int32),
+        if_not=jnp.where(near, stationary, running),
+        known=prospect.known & prospect.minimum | ~near | found.falls,
+        minimum=prospect.known & prospect.minimum & ~found.falls,
+        bounded=near & ~found.falls,
+        degenerate=prospect.degenerate,
+        order=found.order,
+        flat=found.curvature / 10,
+    )
+    certain = found.certain & (found.rises | found.falls)
+    flattest = dataclasses.replace(end, limit=found.limit, drift=jnp.zeros_like(end.drift))
+    return where(certain, flattest, end), where(certain, there, prospect)
 
 
 @partial(compiled, sized_by=[0], few_calls=True)
@@ -195,24 +238,26 @@ def _above_bound(problem: Problem, network: PyTree) -> Float[Array, ""]:
     return jnp.where(jnp.isnan(excess), problem(network) - problem.lower_bound, excess)
 
 
-def _curves_up(seen: _Seen, end: PredictedLimit) -> Bool[ArrayLike, ""]:
+def _curves_up(seen: _Seen, end: PredictedLimit, zero: Float[ArrayLike, ""]) -> Bool[ArrayLike, ""]:
     """Tell whether the limit is a minimum, as far as the smallest eigenvalue of the Hessian there can tell.
 
     It is if that is positive beyond its own error, and not if it is negative beyond that, whatever its share of the
-    largest. Directions that are flat to rounding are those of a valley of minima if no gradient is left along them, and
+    largest. Directions that are flat to rounding, or to `zero`, are those of a valley of minima if no gradient is left along them, and
     if the risk does not fall a little further out either, as it does near a degenerate saddle. A direction that
     curves down here, and may not where the weights are rounded otherwise, is none of these where its rounding changes
     the risk by all that it is. Where nothing curves at all the risk has to be constant, or higher by more than
     rounding: at the zero network of many layers only derivatives of higher order lead down.
     """
-    upwards, in_valley, risk, noise = _lowest_curvature(seen, end)
+    upwards, in_valley, risk, noise = _lowest_curvature(seen, end, jnp.asarray(zero))
     upwards, in_valley = _known((upwards, in_valley))
     down = _choose(in_valley, lambda: _leads_down(seen, end, risk, noise), lambda: np.False_)
     return upwards | (in_valley & ~down)
 
 
 @partial(compiled, sized_by=[0], few_calls=True)
-def _lowest_curvature(seen: _Seen, end: PredictedLimit) -> tuple[Bool[Array, ""], Bool[Array, ""], Array, Array]:
+def _lowest_curvature(
+    seen: _Seen, end: PredictedLimit, zero: Float[Array, ""]
+) -> tuple[Bool[Array, ""], Bool[Array, ""], Array, Array]:
     """Return whether every direction curves upwards at the limit, whether this may be a valley, the risk, its noise."""
     field, _, origin = seen.in_highest_precision()
     ends = extreme_eigenpairs(field.objective, end.limit)
@@ -221,7 +266,7 @@ def _lowest_curvature(seen: _Seen, end: PredictedLimit) -> tuple[Bool[Array, ""]
     two = jax.tree.map(lambda *leaves: jnp.stack(leaves), end.limit, shaken(end.limit, seen.precision, 1))
     along = jax.lax.map(lambda at: inner_product(direction, hessian_product(field.objective, at)(direction)), two)
     eps = jnp.finfo(radius.dtype).eps
-    own = 4 * residual + end.around.rounded_zero(radius)
+    own = 4 * residual + end.around.rounded_zero(radius) + zero
     error = own + 10 * jnp.abs(along[0] - along[1])
     # Beyond 256 weights the end of a crowded spectrum is found slowly, and a negative eigenvalue apart from it soon.
     certified = jnp.all(ends.residuals <= 64 * eps**0.5 * radius)

@@ -66,7 +66,8 @@ class RunState(eqx.Module):
 
     Before it has `begun`, by a first attempt of no length, nothing is measured. `stationarity` is the stationarity
     measure at the last termination check, usually the gradient norm. `fixed` says that the run is at a fixed point
-    while its outcome is undecided, `recorded` that this state has been recorded.
+    while its outcome is undecided, `recorded` that this state has been recorded. `order` is that to which the risk is
+    flat at the limit of a run that has converged, two unless it is degenerate.
     """
 
     dynamics: PyTree
@@ -76,6 +77,7 @@ class RunState(eqx.Module):
     rejected_steps: Int[Array, ""]
     quiet_steps: Int[Array, ""]
     code: Int[Array, ""]
+    order: Float[Array, ""]
     stationarity: Float[Array, ""]
     schedule: Any
     scales: Scales
@@ -110,6 +112,7 @@ def _start(request: Request) -> RunState:
         rejected_steps=none,
         quiet_steps=none,
         code=jnp.asarray(Outcome.RUNNING, jnp.int32),
+        order=jnp.full_like(run.t1, 2),
         stationarity=jnp.full_like(run.t1, jnp.inf),
         schedule=None,
         scales=Scales(unknown, unknown),
@@ -138,8 +141,10 @@ def check_limit(request: Request, state: RunState) -> RunState:
     _, rest = split(request.network)
     network = eqx.combine(_weights(request.dynamics, state.dynamics), rest)
     threshold = request.dynamics.lasting_threshold(state.clock.time)
-    code = outcome_by_curvature(request.stopping, request.network, network, request.problem, state.code, threshold)
-    return _with_outcome(request, state, code)
+    code, order = outcome_by_curvature(
+        request.stopping, request.network, network, request.problem, state.code, threshold
+    )
+    return _with_outcome(request, state, code, order)
 
 
 @partial(compiled, sized_by=[0], few_calls=True)
@@ -148,8 +153,8 @@ def _weights(dynamics: Dynamics, state: PyTree) -> PyTree:
 
 
 @partial(compiled, sized_by=[0], few_calls=True)
-def _with_outcome(request: Request, state: RunState, code: Int[Array, ""]) -> RunState:
-    """Return an undecided state with its outcome `code`, and a record if the run ends."""
+def _with_outcome(request: Request, state: RunState, code: Int[Array, ""], order: Float[Array, ""]) -> RunState:
+    """Return an undecided state with its outcome `code` and the `order` at its limit, and a record if the run ends."""
     run, _ = request.run()
     code = or_else(code, state.fixed, Outcome.FIXED_POINT)
     code = or_else(code, state.clock.time >= run.t1, Outcome.TIME_LIMIT)
@@ -157,7 +162,8 @@ def _with_outcome(request: Request, state: RunState, code: Int[Array, ""]) -> Ru
     undecided = state.code == UNDECIDED
     watch = state.watch.after(state.attempts, state.stationarity)
     watch = jax.tree.map(lambda new, old: jnp.where(undecided, new, old), watch, state.watch)
-    state = replace(state, code=jnp.where(undecided, code, state.code), watch=watch)
+    order = jnp.where(undecided & (code == Outcome.CONVERGED), order, state.order).astype(state.order.dtype)
+    state = replace(state, code=jnp.where(undecided, code, state.code), order=order, watch=watch)
     return jax.lax.cond(undecided, lambda: _record(run, state), lambda: state)
 
 

@@ -126,8 +126,10 @@ def outcome_by_curvature(
     problem: Problem,
     code: Int[Array, ""],
     threshold: Float[ArrayLike, ""] | None = None,
-) -> Int[Array, ""]:
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
     """Return the outcome `code` of a run from `start` to `network`, where UNDECIDED that by second derivatives.
+
+    And the order to which the risk is flat at the limit: two unless that is known to be degenerate.
 
     `threshold` is the sharpness beyond which the run leaves a minimum, `None` where it never does.
 
@@ -135,17 +137,18 @@ def outcome_by_curvature(
     the undecided runs of a batch pay for it.
     """
     if not isinstance(code, Tracer) and int(code) != UNDECIDED:
-        return code
+        return code, jnp.asarray(2.0)
     arguments = stopping, start, network, problem, threshold
     return _if_undecided(arguments, code) if is_traced((arguments, code)) else limit_outcome(*arguments)
 
 
 @partial(compiled, few_calls=True)
-def _if_undecided(arguments: tuple, code: Int[Array, ""]) -> Int[Array, ""]:
+def _if_undecided(arguments: tuple, code: Int[Array, ""]) -> tuple[Int[Array, ""], Float[Array, ""]]:
     @sequential_vmap
-    def decided(arrays: PyTree, code: Array) -> Array:
+    def decided(arrays: PyTree, code: Array) -> tuple[Array, Array]:
         decide = partial(limit_outcome, *eqx.combine(arrays, rest))
-        return jax.lax.cond(code == UNDECIDED, decide, lambda: code)
+        two = jnp.asarray(2, jax.eval_shape(decide)[1].dtype)
+        return jax.lax.cond(code == UNDECIDED, decide, lambda: (code, two))
 
     arrays, rest = eqx.partition(arguments, eqx.is_array)
     # An outcome is a whole number, and has no derivative.

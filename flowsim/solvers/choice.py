@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from ..curvature.vectors import size_of
 from ..kinds import got
-from .field import GradientField, constant
+from .field import GradientField, constant, norm
 from .hessian import HessianExtrapolation
 from .low_rank import LowRankExtrapolation
 from .solver import ProposedSteps, ProposingSolver
@@ -114,8 +114,9 @@ def stepper_for(
     if isinstance(solver, ProposingSolver):
         return Stepper(solver.fill_in(field, rtol, atol), controller or ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
     if controller is None:
-        # A weight that is zero and stays so is no division by zero.
-        least = jnp.finfo(rtol.dtype).tiny
+        # A weight that symmetry holds at zero moves by rounding, and no step is exact beside that.
+        rounding = 4 * jnp.finfo(rtol.dtype).eps * norm(weights) / size_of(weights) ** 0.5
+        least = jnp.maximum(rounding, jnp.finfo(rtol.dtype).tiny)
         controller = diffrax.PIDController(rtol=rtol, atol=jnp.maximum(atol, least))
         if not isinstance(solver, diffrax.AbstractImplicitSolver):
             controller = SharpnessLimitedController(controller, field, interval=stability_interval(solver))

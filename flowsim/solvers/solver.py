@@ -121,14 +121,15 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
         own = {"rtol": rtol if self.rtol is None else self.rtol, "atol": atol if self.atol is None else self.atol}
         return dataclasses.replace(cast(Any, self), **own)
 
-    def loosen(self, slack: Float[Array, ""], size: Float[Array, ""]) -> Self:
-        """Return the solver with tolerances multiplied by `slack`, as the field jumps.
+    def loosen(self, slack: Float[Array, ""], size: Float[Array, ""], noise: Float[Array, ""]) -> Self:
+        """Return the solver with tolerances multiplied by `slack`, as the field jumps, and with `noise` added.
 
         A weight may be held at zero there, by slopes of both signs beside it. So what is added to the relative
         tolerance counts for all weights as if they were of their root mean square, `size`.
         """
         own = cast(Any, self)
-        return dataclasses.replace(own, rtol=slack * own.rtol, atol=slack * own.atol + (slack - 1) * own.rtol * size)
+        absolute = slack * own.atol + (slack - 1) * own.rtol * size + noise
+        return dataclasses.replace(own, rtol=slack * own.rtol, atol=absolute)
 
     def steady_order(self, solver_state: Any) -> bool | Bool[Array, ""]:
         """Tell whether the error of the next step, tried again, falls by its order unless the field jumps."""

@@ -58,6 +58,7 @@ def scaled_norms(
     if rtol is None or atol is None:
         raise ValueError("this solver chooses its steps by rtol and atol: give it those of the step-size controller")
     root = sum(leaf.size for leaf in jax.tree.leaves(y0)) ** 0.5
+    decaying = float(jnp.finfo(jax.tree.leaves(y0)[0].dtype).eps) ** 0.5
     # A candidate that is not finite is measured by where it came from.
     y1 = jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(b), b, a), y0, y1)
     increment = vectors.difference(y1, y0)
@@ -67,7 +68,9 @@ def scaled_norms(
     def square(a: Array, b: Array, change: Array, line: Array, bent: Array, *several: Array) -> Array:
         longer = jnp.maximum(jnp.abs(change), jnp.abs(line))
         moving = jnp.where(bent != 0, jnp.abs(change) * (longer / (2 * jnp.abs(bent))), jnp.inf)
+        moving = jnp.maximum(moving, jnp.abs(line))
         own = jnp.maximum(jnp.abs(a), jnp.abs(b)) + jnp.minimum(slack * moving, largest * weights / root)
+        own = jnp.where(jnp.abs(b) < jnp.abs(a), jnp.maximum(own, decaying * weights / root), own)
         unit = jnp.maximum(atol + rtol * own, jnp.finfo(a.dtype).tiny)
         return jnp.sum((jnp.stack(several) / unit[None]) ** 2, axis=tuple(range(1, a.ndim + 1)))
 

@@ -88,6 +88,38 @@ class Smoothness(eqx.Module):
         return replace(self, slack=slack, most=jnp.maximum(self.most, slack), signs=signs, size=size, length=length)
 
 
+class Rounding(eqx.Module):
+    """The absolute error, as a `share` of the root mean square of the weights, that is rounding of the field.
+
+    A weight that symmetry holds at zero moves by rounding alone, and no step is exact beside that. Its error is as
+    large a part of its increment in every step, however short, where that of any smooth motion falls at least like the
+    length. So where an attempt is tried again, shorter, with an error that has not fallen in units of the tolerance,
+    the share is ε, and ten times as much at each further sign of this kind, up to `most` times rtol. It only rises, as
+    what is rounding stays so. `size` and `length` are those of the attempt before if it was rejected, else zero.
+    """
+
+    share: Float[Array, ""]
+    size: Float[Array, ""]
+    length: Float[Array, ""]
+    most: float = eqx.field(static=True, default=1e-3)
+
+    @classmethod
+    def unknown(cls, dtype: jnp.dtype) -> "Rounding":
+        """Return what is known before the first step."""
+        zero = jnp.zeros((), dtype)
+        return cls(zero, zero, zero)
+
+    def after(
+        self, size: Float[Array, ""], length: Float[Array, ""], kept: Bool[Array, ""], rtol: Float[Array, ""]
+    ) -> "Rounding":
+        """Return what is known after an attempt with an error of a `size` in units of the tolerance."""
+        stays = jnp.isfinite(self.size) & (size > 0.5 * self.size) & (length < 0.6 * self.length) & ~kept
+        more = jnp.maximum(10 * self.share, float(jnp.finfo(size.dtype).eps))
+        share = jnp.where(stays, jnp.minimum(more, jnp.maximum(self.most * rtol, self.share)), self.share)
+        size, length = (jnp.where(kept, 0, number).astype(share.dtype) for number in (size, length))
+        return replace(self, share=share, size=size, length=length)
+
+
 class StepperState(eqx.Module):
     """What the next step starts from, and what all steps so far have cost.
 
@@ -100,6 +132,7 @@ class StepperState(eqx.Module):
     solver: PyTree
     controller: PyTree
     smoothness: Smoothness
+    rounding: Rounding
     wanted: Float[Array, ""]
     work: Work
     regime: Bool[Array, ""] | None
@@ -172,6 +205,7 @@ class Stepper(eqx.Module):
             solver=solver,
             controller=controller,
             smoothness=Smoothness.unknown(zero.dtype),
+            rounding=Rounding.unknown(zero.dtype),
             wanted=first,
             work=no_work(),
             regime=None if self._proposing is None else self._proposing.regime(solver),
@@ -199,7 +233,8 @@ class Stepper(eqx.Module):
         taken = self.solver
         if self._proposing is not None:
             root_mean_square = norm(point) / sum(leaf.size for leaf in jax.tree.leaves(point)) ** 0.5
-            taken = self._proposing.loosen(state.smoothness.slack, root_mean_square).within(state.only)
+            noise = state.rounding.share * root_mean_square
+            taken = self._proposing.loosen(state.smoothness.slack, root_mean_square, noise).within(state.only)
         candidate, error, _, solver, solved = taken.step(term, zero, length, point, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf).astype(leaf.dtype), error)
@@ -213,13 +248,14 @@ class Stepper(eqx.Module):
         kept = kept | ~begun
         spent = self._work(solver, controller) - self._work(state.solver, state.controller)
         work = state.work + spent + Work(self._stages, jnp.array(0))
-        back, smoothness = state.solver, state.smoothness
+        back, smoothness, rounding = state.solver, state.smoothness, state.rounding
         if self._proposing is not None:
             back = self._proposing.after_rejection(state.solver, solver)
             distance = norm(jax.tree.map(jnp.subtract, candidate, point)) / norm(point)
             rtol, steady = jnp.asarray(self._proposing.rtol), self._proposing.steady_order(state.solver)
             after = smoothness.after(error.size, length, distance, jnp.asarray(kept), rtol, rough=error.rough)
             smoothness = jax.tree.map(lambda new, old: jnp.where(steady, new, old), after, smoothness)
+            rounding = rounding.after(error.size, length, jnp.asarray(kept), rtol)
         solver, candidate = jax.tree.map(lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, point))
         if not state.blank:  # the solver knew where it begins: the first attempt changes nothing
             tried, before = (solver, controller, work), (state.solver, state.controller, state.work)
@@ -231,6 +267,7 @@ class Stepper(eqx.Module):
             solver=solver,
             controller=controller,
             smoothness=smoothness,
+            rounding=rounding,
             wanted=wanted,
             work=work,
             regime=regime,

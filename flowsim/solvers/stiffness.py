@@ -121,10 +121,10 @@ class StiffnessSwitching(ProposingSolver):
         first, second = self.first.fill_in(field, rtol, atol), self.second.fill_in(field, rtol, atol)
         return dataclasses.replace(own, first=first, second=second)
 
-    def loosen(self, slack: Float[Array, ""], size: Float[Array, ""]) -> "StiffnessSwitching":
+    def loosen(self, slack: Float[Array, ""], size: Float[Array, ""], noise: Float[Array, ""]) -> "StiffnessSwitching":
         """Return the solver with tolerances multiplied by `slack`; more than one says that the field jumps."""
-        first, second = self.first.loosen(slack, size), self.second.loosen(slack, size)
-        own = super().loosen(slack, size)
+        first, second = self.first.loosen(slack, size, noise), self.second.loosen(slack, size, noise)
+        own = super().loosen(slack, size, noise)
         return dataclasses.replace(own, first=first, second=second, jumps=slack > 1)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:

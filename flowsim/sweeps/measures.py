@@ -42,7 +42,7 @@ def settled_outcome(
 ) -> int:
     """Return the outcome that `stopping` sees at the end of a run from `start`, given the first `verdict` there."""
     criterion = stopping_for(stopping, problem, weight_dtype(network))
-    return int(outcome_by_curvature(criterion, start, network, problem, verdict))
+    return int(outcome_by_curvature(criterion, start, network, problem, verdict)[0])
 
 
 @compiled
