@@ -14,13 +14,15 @@ import pytest
 import flowsim
 from flowsim import Outcome, cli
 from flowsim.kinds.seeds import start_key
+from flowsim.report.sweeps import sweep_summary, warnings_of_sweep
 from flowsim.report.sweeps.runs import progress_measure
 from flowsim.results import StoreError
-from flowsim.results.schema import NOT_ASKED
+from flowsim.results.schema import NOT_ASKED, CriticalStatus
 from flowsim.scenarios import Scenario, environment, read_scenario
 from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, read_data
-from flowsim.sweeps import BlockStore, compute, default_jobs, measures, plan, run_sweep
+from flowsim.scenarios.sweep_settings import CriticalSettings
+from flowsim.sweeps import BlockStore, compute, critical, default_jobs, plan, run_sweep
 from flowsim.sweeps.dataset import axis_names
 from flowsim.sweeps.workers import InProcess
 
@@ -263,16 +265,114 @@ def test_another_data_file_is_another_block_and_no_worker_with_other_data_or_ver
     assert failure.message.endswith("and the run was started with 0.1")
 
 
-def test_a_critical_learning_rate_is_known_to_its_precision_or_said_to_be_outside_the_range(tmp_path):
-    def bracket(**settings):
-        asked = ", ".join(f"{key}: {value}" for key, value in settings.items())
-        dataset = swept(tmp_path, f"sweep: {{flow: false, critical: {{{asked}}}}}")
-        return [dataset[f"critical_learning_rate_{end}"].item() for end in ("lower", "upper")]
+DEEP = "network: {kind: mlp, depth: 2, scale: 0.5}"
+SADDLE = DEEP.replace("0.5", "0.0")
 
-    assert bracket(lowest=1e-3, highest=1e-2, steps=20, excess_risk=10.0) == [1e-2, np.inf]
-    assert bracket(lowest=5.0, highest=50.0, steps=20) == [0.0, 5.0]
-    lower, upper = bracket(lowest=0.1, highest=1e4, steps=400, excess_risk=1e-3, precision=0.02)
-    assert 0.1 < lower < upper <= 1.02 * lower < 10
+
+def searched(folder, settings, network=LINEAR):
+    found = swept(folder, f"sweep: {{flow: false, critical: {{{settings}}}}}", network=network)
+    status = CriticalStatus(found.critical_status.item())
+    return found, found.critical_learning_rate_lower.item(), found.critical_learning_rate_upper.item(), status
+
+
+@pytest.mark.parametrize(
+    "range_of_search",
+    [
+        "lowest: 0.1, highest: 1.0e+4",
+        "lowest: 1.0e-4, highest: 1.0e-3",  # too slow for the steps
+        "lowest: 0.01, highest: 0.1",  # the highest rate reaches the minimum
+        "lowest: 5.0, highest: 50.0",  # unstable
+    ],
+)
+def test_the_search_for_a_critical_learning_rate_leaves_a_range_that_does_not_enclose_it(range_of_search, tmp_path):
+    steps = 400
+    settings = f"{range_of_search}, steps: {steps}, excess_risk: 1.0e-3, precision: 0.02"
+    found, lower, upper, status = searched(tmp_path, settings)
+    ((_, start, data),) = cells(found)
+    excess = [
+        risk(descended(*start, rate, steps), data.training) - risk(start[1], data.training) for rate in (lower, upper)
+    ]
+    assert status is CriticalStatus.DETERMINED
+    assert excess[0] <= 1e-3 < excess[1]
+    assert lower < upper <= 1.02 * (1 + 1e-12) * lower
+    # The border of stability is 2/S; of the rates below it, only those next to it need more steps.
+    assert 0.95 < lower * found.initial_sharpness.item() / 2 < 1
+
+
+def test_a_learning_rate_at_which_descent_oscillates_for_ever_is_too_large_not_too_small(tmp_path):
+    settings = "critical: {lowest: 0.5, highest: 0.6, steps: 400, excess_risk: 1.0e-3, precision: 0.02}"
+    descent = "descent: [{learning_rates: [0.5, 0.6], steps: 400}]"
+    found = swept(tmp_path, f"sweep: {{flow: false, {settings}, {descent}}}", network=DEEP)
+    assert (found.outcome == Outcome.STEP_LIMIT).all()
+    assert (found.final_excess_risk > 1e-3).all()
+    assert 0.4 < found.critical_learning_rate_lower.item() < found.critical_learning_rate_upper.item() < 0.42
+
+
+@pytest.mark.parametrize(
+    ("settings", "network", "status", "remedy"),
+    [
+        ("steps: 3", LINEAR, CriticalStatus.STILL_FALLING, "write a larger sweep.critical.steps"),
+        ("steps: 40", SADDLE, CriticalStatus.AT_REST, "start from a larger scale"),
+        (
+            "lowest: 50, highest: 100, doublings: 1, steps: 40",
+            LINEAR,
+            CriticalStatus.UNSTABLE,
+            "write a smaller sweep.critical.lowest",
+        ),
+        (
+            "highest: 0.01, doublings: 1, steps: 40, excess_risk: 10",
+            LINEAR,
+            CriticalStatus.REACHED,
+            "write a larger sweep.critical.highest",
+        ),
+    ],
+)
+def test_a_critical_learning_rate_that_is_not_determined_is_nan_with_a_reason(
+    settings, network, status, remedy, tmp_path
+):
+    found, *rates, reason = searched(tmp_path, settings, network)
+    assert reason is status
+    assert np.isnan(rates).all()
+    (warning,) = warnings_of_sweep(found)
+    assert warning.startswith("no critical learning rate is determined from 1 of 1 initializations: ")
+    assert remedy in warning
+    (summary,) = sweep_summary(found)["critical"]
+    assert summary["status"] == {status.name: 1}
+    assert summary["median"] is summary["least"] is summary["ratio"] is None
+
+
+FALLING, REACHED, UNSTABLE = CriticalStatus.STILL_FALLING, CriticalStatus.REACHED, CriticalStatus.UNSTABLE
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([(0.01, FALLING), (0.1, REACHED)], 0.1),
+        ([(0.1, FALLING), (0.11, REACHED)], 0.11),  # a range of less than a factor of two
+        ([(0.01, FALLING), (0.1, REACHED), (1.5, UNSTABLE), (3, FALLING)], 0.1),  # weights thrown back to a saddle
+        ([(0.1, FALLING), (0.11, REACHED), (1.5, UNSTABLE), (3, FALLING)], 0.11),
+        ([(0.01, FALLING), (0.1, REACHED), (1, FALLING)], 0.1),  # a miss above a rate that reaches the minimum
+        ([(7, FALLING), (500, REACHED)], 500),
+        ([(1e-9, FALLING), (1e-7, REACHED)], 1e-7),
+        ([(0.1, FALLING)], np.nan),
+    ],
+)
+def test_a_search_ends_at_the_upper_end_of_the_rates_that_reach_the_minimum(states, expected):
+    """`states` lists the largest rate of each state of descent; above the last rate it is unstable."""
+    search = critical._search(CriticalSettings(), 52)
+    rates, bracket = [next(search)], None
+    while bracket is None:
+        try:
+            rates.append(search.send(next((state for most, state in states if rates[-1] <= most), UNSTABLE)))
+        except StopIteration as end:
+            bracket = end.value
+    lower, upper, status = bracket
+    assert len(rates) < 40
+    if np.isnan(expected):
+        assert np.isnan([lower, upper]).all()
+        assert status is FALLING
+    else:
+        assert lower <= expected <= upper <= 1.01 * lower
 
 
 @pytest.mark.slow
@@ -324,7 +424,7 @@ def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(linear, 
 
 
 def test_a_bisection_that_raises_is_named(tmp_path, monkeypatch):
-    fail_for(monkeypatch, "descend_batch", lambda *_: True, measures)
+    fail_for(monkeypatch, "descend_batch", lambda *_: True, critical)
     sweep = computed(tmp_path, CRITICAL)
     cells = [f"the only point, repetition {number}, critical learning rate" for number in range(5)]
     assert [failure.cell for failure in sweep.failures] == cells

@@ -1,5 +1,6 @@
 """The schema of a data set of runs: names, attributes, codes, and whether a data set that was read keeps to it."""
 
+import enum
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,39 @@ BOUNDS, CRITICAL = ("sharpness_lower_bound", "sharpness_upper_bound"), "critical
 NOT_ASKED = -1
 """The outcome of a run that was not requested, or could not be computed."""
 
+
+class CriticalStatus(enum.IntEnum):
+    """How the search for a critical learning rate ended.
+
+    Either the rate is DETERMINED, or no rate is known for what descent does at the last rate tried, its state after
+    the last step.
+    """
+
+    DETERMINED = 0
+    STILL_FALLING = 1
+    AT_REST = 2
+    UNSTABLE = 3
+    REACHED = 4
+
+    @property
+    def meaning(self) -> str:
+        """One sentence: what happened and, where there is one, the remedy."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    CriticalStatus.DETERMINED: "the largest learning rate that reaches the minimum is known to the precision",
+    CriticalStatus.STILL_FALLING: "at every stable learning rate the risk is still falling after the last step: "
+    "write a larger sweep.critical.steps",
+    CriticalStatus.AT_REST: "at every stable learning rate the gradient vanishes at an excess risk above "
+    "sweep.critical.excess_risk, such as near a saddle: start from a larger scale, or write a larger steps or "
+    "excess_risk",
+    CriticalStatus.UNSTABLE: "descent diverges or oscillates at every learning rate tried: write a smaller "
+    "sweep.critical.lowest",
+    CriticalStatus.REACHED: "descent reaches the minimum at every learning rate tried: write a larger "
+    "sweep.critical.highest, or a smaller excess_risk",
+}
+
 # Nothing here has a unit but 1: data and weights are pure numbers, and so is the time that the flow takes.
 _LONG_NAMES = {
     "time": "time t, for gradient descent η·k after k steps",
@@ -35,6 +69,7 @@ _LONG_NAMES = {
     "test_risk": "risk on samples that training does not see",
     "distance": "distance of the weights to those of gradient flow at equal time, ‖W − W_GF‖",
     "records": "number of records along the path; what follows them is padding",
+    "outcome": "how the run ended",
     "steps": "number of steps made",
     "steps_asked": "number of steps asked for, −1 for a run to its limit, and for a model of descent",
     "rejected_steps": "number of steps that the step control rejected",
@@ -55,9 +90,11 @@ _LONG_NAMES = {
     "optimum_norm": "norm of the optimal regressor, ‖w*‖",
     "sharpness_lower_bound": "lower bound on the least sharpness of all minimizers (Theorem 2)",
     "sharpness_upper_bound": "upper bound on the least sharpness of all minimizers (Theorem 2)",
-    "critical_learning_rate_lower": "largest learning rate known to reach the minimum",
-    "critical_learning_rate_upper": "smallest learning rate known to miss the minimum",
+    "critical_learning_rate_lower": "largest learning rate known to reach the minimum, from this initialization",
+    "critical_learning_rate_upper": "smallest learning rate above it known to miss the minimum",
+    "critical_status": "how the search for the critical learning rate ended",
 }
+_CODES: dict[str, type[enum.IntEnum]] = {"outcome": Outcome, "critical_status": CriticalStatus}
 _PLACES = {"initial_": "at initialization", "final_": "at the end of the run"}
 
 
@@ -71,11 +108,11 @@ def attributes(name: str, label: Label | None = None) -> dict[str, Any]:
         known = {"long_name": label.meaning + place, "units": label.unit, "symbol": label.symbol}
         rows = {"rows": json.dumps(label.rows)} if label.rows else {}
         return known | {"logarithmic": int(label.logarithmic), "drawn": label.drawn} | rows
-    if name == "outcome":
+    if name in _CODES:
         # As the CF conventions want codes and their names.
-        names = {NOT_ASKED: "NOT_ASKED"} | {int(outcome): outcome.name for outcome in Outcome}
+        names = {NOT_ASKED: "NOT_ASKED"} | {int(code): code.name for code in _CODES[name]}
         flags = {"flag_values": np.array(list(names), np.int64), "flag_meanings": " ".join(names.values())}
-        return {"long_name": "how the run ended", "units": "1", **flags}
+        return {"long_name": _long_name(name), "units": "1", **flags}
     for prefix, place in _PLACES.items():
         if name.startswith(prefix):
             return {"long_name": f"{_long_name(name.removeprefix(prefix))}, {place}", "units": "1"}

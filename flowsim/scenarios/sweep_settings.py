@@ -34,18 +34,27 @@ class SweepDescent(Section):
 
 
 class CriticalSettings(Section):
-    """The largest learning rate at which gradient descent reaches the minimum, by bisection."""
+    """The largest learning rate at which gradient descent reaches the minimum, by a search from every initialization.
+
+    The search halves and doubles `highest`, and then bisects between a rate that reaches the minimum and one that is
+    too large. A rate is too large where descent diverges, or oscillates after its last step. A rate at which the risk
+    is still falling then is too small for the steps. Where no rate reaches the minimum the result is NaN, with the
+    reason.
+    """
 
     lowest: float = Field(default=1e-3, gt=0, le=1e6, examples=[0.001])
-    """A learning rate that is small enough."""
+    """A learning rate down to which the search goes at least; it goes on where this one is too large."""
     highest: float = Field(default=2.0, gt=0, le=1e6, examples=[2.0])
-    """A learning rate that is too large."""
+    """The learning rate at which the search begins; it goes up where this one is not too large."""
+    doublings: Count | None = Field(default=None, examples=[52])
+    """How often `highest` is doubled and `lowest` is halved at most; null: the number of binary digits of the
+    precision, after which a step of the size of the weights changes all of their digits, or none."""
     steps: CountedSteps = Field(default=10_000, examples=[10_000])
     """Number of steps within which the minimum is to be reached."""
     excess_risk: float = Field(default=1e-6, gt=0, examples=[1e-6])
     """The minimum is reached where the excess risk at the end is at most this."""
     precision: float = Field(default=0.01, ge=1e-6, le=1, examples=[0.01])
-    """The bisection ends when the bracket is this narrow, relative to the learning rate."""
+    """The search ends when the bracket is this narrow, relative to the learning rate."""
 
     def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that the bracket is empty."""
@@ -74,7 +83,8 @@ class SweepSettings(Section):
     )
     """Gradient descent: learning rates with their numbers of steps."""
     critical: CriticalSettings | None = Field(default=None, examples=[{"steps": 10_000}])
-    """Look for the critical learning rate of every initialization; null: do not."""
+    """Search for the critical learning rate of every initialization, the largest that reaches the minimum from it;
+    null: do not."""
     first_look: bool | None = Field(default=None, examples=[True])
     """Take claims of figures that do not hold for undecided, as steps and repetitions are too few; null: do not."""
 

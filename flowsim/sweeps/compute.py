@@ -20,7 +20,8 @@ from ..results.schema import MEASURES, NOT_ASKED
 from ..runtime.threads import few_blas_threads
 from ..scenarios.runner import environment
 from ..scenarios.sweep_settings import CriticalSettings
-from .measures import critical_brackets, distance, measure, measure_probes, risk_of, settled_outcome, sharpness_of
+from .critical import Bracket, critical_brackets
+from .measures import distance, measure, measure_probes, risk_of, settled_outcome, sharpness_of
 from .models import LABELS, ModelledDescent
 from .work import Block
 
@@ -95,8 +96,8 @@ def _nothing(block: Block) -> Arrays:
         columns += [Column("model", name) for name in ("time", "gradients", "products")]
         columns += [Column(kind, name) for kind in kinds for name in LABELS]
     if block.recipe.critical is not None:
-        columns += [Column("critical", f"learning_rate_{end}") for end in ("lower", "upper")]
-    whole = {"outcome": NOT_ASKED, "steps": 0}
+        columns += [Column("critical", name) for name in ("learning_rate_lower", "learning_rate_upper", "status")]
+    whole = {"outcome": NOT_ASKED, "status": NOT_ASKED, "steps": 0}
     return {
         column: np.full((count, *_runs_of(block, column.of)), whole.get(column.quantity, np.nan)) for column in columns
     }
@@ -271,15 +272,16 @@ class _Work:
                 self._note("model", (row, column * len(self.recipe.models) + number), facts, end, reference)
 
     def _critical_rates(self, settings: CriticalSettings) -> None:
-        def bisect(rows: list[int]) -> list[tuple[int, tuple[float, float]]]:
+        def search(rows: list[int]) -> list[tuple[int, Bracket]]:
             networks = [self.networks[row] for row in rows]
             return list(zip(rows, critical_brackets(networks, self.problem, self.stopping, settings), strict=True))
 
         def cell(row: int) -> str:
             return f"{self._cell(row)}, critical learning rate"
 
-        for row, (lower, upper) in self._together_or_alone(bisect, list(self.networks), cell):
-            self._set("critical", row, {"learning_rate_lower": lower, "learning_rate_upper": upper})
+        for row, found in self._together_or_alone(search, list(self.networks), cell):
+            rates = {"learning_rate_lower": found.lower, "learning_rate_upper": found.upper}
+            self._set("critical", row, rates | {"status": found.status})
 
     def _note(
         self, kind: Kind, index: Any, facts: dict[str, Any], network: eqx.Module | None, reference: Any = None

@@ -1,21 +1,16 @@
-"""What is measured of a network where a run begins or ends, and between which learning rates descent fails."""
-
-import math
+"""What is measured of a network where a run begins or ends."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from ..batch import descend_batch
 from ..curvature import sharpness
-from ..dynamics import Outcome, Stopping, outcome_by_curvature, outcome_by_gradient, stopping_for
-from ..networks import split, stacked, unstacked, weight_dtype
+from ..dynamics import Stopping, outcome_by_curvature, outcome_by_gradient, stopping_for
+from ..networks import split, weight_dtype
 from ..networks.weights import norm
 from ..probes import Moment, Probe, columns_of
 from ..problems import Problem
 from ..runtime.compiling import compiled
-from ..scenarios.sweep_settings import CriticalSettings
 
 
 def measure(network: eqx.Module, problem: Problem, stopping: Stopping | None) -> dict[str, jax.Array]:
@@ -82,31 +77,3 @@ def sharpness_of(network: eqx.Module, problem: Problem, *, dense_up_to: int = 12
         return float(sharpness(network, problem, dense=None if size <= dense_up_to else False))
     except RuntimeError:
         return float("nan")
-
-
-def critical_brackets(
-    networks: list[eqx.Module], problem: Problem, stopping: Stopping | None, settings: CriticalSettings
-) -> list[tuple[float, float]]:
-    """Return for every network the learning rates between which gradient descent begins to miss the minimum.
-
-    Bisection of the logarithm, all starts in step. Where the lowest rate already misses, both are zero and it;
-    where the highest reaches, it and infinity.
-    """
-    together, count = stacked(networks), len(networks)
-
-    def reaches(rates: np.ndarray) -> np.ndarray:
-        run = descend_batch(together, problem, learning_rates=rates, steps=settings.steps)
-        excess = [measure(end, problem, stopping)["excess_risk"] for end in unstacked(run.networks, count)]
-        return (np.asarray(run.outcomes) != Outcome.DIVERGED) & (np.array(excess) <= settings.excess_risk)
-
-    lower, upper = np.full(count, settings.lowest), np.full(count, settings.highest)
-    fails, succeeds = ~reaches(lower), reaches(upper)
-    # A number of halvings that is the same for all, so that none depends on the others.
-    halvings = math.log2(math.log(settings.highest / settings.lowest) / math.log1p(settings.precision))
-    for _ in range(max(0, math.ceil(halvings))):
-        middle = np.sqrt(lower * upper)
-        reached = reaches(middle)
-        lower, upper = np.where(reached, middle, lower), np.where(reached, upper, middle)
-    lower, upper = np.where(fails, 0.0, lower), np.where(fails, settings.lowest, upper)
-    lower, upper = np.where(succeeds, settings.highest, lower), np.where(succeeds, np.inf, upper)
-    return list(zip(lower, upper, strict=True))

@@ -13,7 +13,7 @@ from ..problems import Problem
 from ..scenarios.sweep_settings import CriticalSettings
 
 # The results of blocks change with this number: raise it with every change of what a block computes or stores.
-FORMAT = 15
+FORMAT = 16
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Panel, data_limits, e
 
 DIVERGED, CRITICAL = "diverged", "critical"
 MEDIANS = "medians of runs that did not diverge, of GF at its limits or where it was to stop; bands: quartiles"
+CRITICAL_MEDIANS = "medians over initializations with a critical learning rate; bands: quartiles"
 SHARES = "shares of all runs; whiskers: 95 % intervals (Wilson)"
 HEADINGS = {
     "sharpness": "Sharpness at the end",
@@ -111,7 +112,7 @@ class SweepPanels:
                 guides[number],
                 title=facet.title,
                 told=((x.words, "place"), (estimate, "y"), (f"{spread}, from", "low"), ("to", "high")),
-                statistic=SHARES if quantity == DIVERGED else MEDIANS,
+                statistic={DIVERGED: SHARES, CRITICAL: CRITICAL_MEDIANS}.get(quantity, MEDIANS),
                 whiskers=quantity == DIVERGED,
                 edge=self._edge if quantity == "sharpness" else "",
                 bounds=quantity == "sharpness" and any(_has_bound(one.part) for one in self.facets),

@@ -9,7 +9,7 @@ import xarray
 
 from ...dynamics import Outcome
 from ...results.runs import FLOW as FLOW, Run, place_of, runs_of as runs_of
-from ...results.schema import NOT_ASKED, RUN
+from ...results.schema import NOT_ASKED, RUN, CriticalStatus
 
 REPETITION = "repetition"
 _AS_ASKED = [outcome for outcome in Outcome if outcome.as_asked]
@@ -109,9 +109,18 @@ def knows(dataset: xarray.Dataset, quantity: str) -> bool:
 
 
 def critical_rates(dataset: xarray.Dataset) -> xarray.DataArray:
-    """Return the geometric middle of the brackets of the critical learning rate, repetitions last."""
+    """Return the critical learning rate of every initialization, the geometric middle of its bracket, repetitions last.
+
+    It is NaN where the search did not determine it.
+    """
     product = dataset["critical_learning_rate_lower"] * dataset["critical_learning_rate_upper"]
     return (product**0.5).transpose(..., REPETITION)
+
+
+def critical_statuses(dataset: xarray.Dataset) -> dict[CriticalStatus, int]:
+    """Return from how many initializations the search for a critical learning rate ended in each way that occurred."""
+    codes = dataset["critical_status"].values if "critical_status" in dataset else np.empty(0)
+    return {status: count for status in CriticalStatus if (count := int((codes == status).sum()))}
 
 
 def progress_measure(dataset: xarray.Dataset) -> str:

@@ -12,6 +12,7 @@ from rich.table import Table
 from ...formatting import finite_or_none, format_number, with_entries
 from ...formatting.terminal import empty_table
 from ...results.runs import Run
+from ...results.schema import CriticalStatus
 from ..panels import subsample
 from ..probes_table import plain, probe_names, table_of_ends
 from . import runs
@@ -157,16 +158,24 @@ def _about_rows(shown: int, every: int) -> list[str]:
 def _remarks(dataset: xarray.Dataset, shown: int, every: int) -> list[str]:
     remarks = _about_rows(shown, every)
     if "critical_learning_rate_lower" in dataset:
-        ratios = runs.critical_rates(dataset) * dataset["sharpness_lower_bound"] / 2
-        known = ratios.values[~np.isnan(ratios.values)]
-        quantiles = np.quantile(known, [0, 0.5, 1]).tolist() if len(known) else [math.nan] * 3
-        low, middle, high = (format_number(value, 3) for value in quantiles)
-        remarks.append(f"Critical learning rate over 1/(La‖w*‖^(2−2/L)): median {middle}, from {low} to {high}")
+        rates = runs.critical_rates(dataset)
+        named = {
+            "Critical learning rate, the largest that reaches the minimum from an initialization": rates,
+            "Critical learning rate over 1/(La‖w*‖^(2−2/L))": rates * dataset["sharpness_lower_bound"] / 2,
+        }
+        for name, values in named.items():
+            if len(known := values.values[np.isfinite(values.values)]):
+                low, middle, high = (format_number(value, 3) for value in np.quantile(known, [0, 0.5, 1]).tolist())
+                remarks.append(f"{name}: median {middle}, from {low} to {high}")
     return remarks
 
 
 def sweep_summary(dataset: xarray.Dataset) -> dict[str, Any]:
-    """Return all rows in the types of JSON, and the critical learning rates where they were searched for."""
+    """Return all rows in the types of JSON, and the critical learning rates where they were searched for.
+
+    For every combination of the grid `critical` holds the median, least and most critical learning rate of its
+    initializations, the `ratio` of the median to 1/(La‖w*‖^(2−2/L)), and how many searches ended with which `status`.
+    """
     rows: list[dict[str, Any]] = [
         {name: finite_or_none(value) if isinstance(value, float) else value for name, value in row.items()}
         for row in sweep_rows(dataset)
@@ -188,8 +197,10 @@ def _critical(values: dict[str, Any], part: xarray.Dataset) -> dict[str, Any]:
     found = runs.critical_rates(part)
     middle = median(found).item()
     predicted = 2 / part["sharpness_lower_bound"].item()
+    statuses = runs.critical_statuses(part)
     return {
         **values,
+        "status": {status.name: count for status, count in statuses.items()},
         "median": finite_or_none(middle),
         "least": finite_or_none(found.min().item()),
         "most": finite_or_none(found.max().item()),
@@ -199,7 +210,10 @@ def _critical(values: dict[str, Any], part: xarray.Dataset) -> dict[str, Any]:
 
 
 def warnings_of_sweep(dataset: xarray.Dataset, *, most: int = 10) -> Iterator[str]:
-    """Yield which cells of a sweep failed, and how many flows did not reach their limit."""
+    """Yield what a sweep lacks.
+
+    That is cells that failed, flows that did not reach their limit, and critical learning rates that are unknown.
+    """
     failures = runs.failures(dataset)
     for failure in failures[:most]:
         yield f"failed: {failure['cell']}: {failure['message']}"
@@ -207,3 +221,8 @@ def warnings_of_sweep(dataset: xarray.Dataset, *, most: int = 10) -> Iterator[st
         yield f"failed: {more} more, which are in summary.json"
     if unconverged := runs.unconverged(dataset):
         yield f"{unconverged} flows did not reach their limit"
+    statuses = runs.critical_statuses(dataset)
+    for status, count in statuses.items():
+        if status is not CriticalStatus.DETERMINED:
+            initializations = f"{count} of {sum(statuses.values())} initializations"
+            yield f"no critical learning rate is determined from {initializations}: {status.meaning}"
