@@ -50,8 +50,8 @@ _MEANINGS = {
     CriticalStatus.STILL_FALLING: "at every stable learning rate the risk is still falling after the last step: "
     "write a larger sweep.critical.steps",
     CriticalStatus.AT_REST: "at every stable learning rate the gradient vanishes at an excess risk above "
-    "sweep.critical.excess_risk, such as near a saddle: start from a larger scale, or write a larger steps or "
-    "excess_risk",
+    "sweep.critical.excess_risk, such as near a saddle: start from a larger scale, or write more steps or a "
+    "larger excess_risk",
     CriticalStatus.UNSTABLE: "descent diverges or oscillates at every learning rate tried: write a smaller "
     "sweep.critical.lowest",
     CriticalStatus.REACHED: "descent reaches the minimum at every learning rate tried: write a larger "

@@ -46,9 +46,9 @@ class CriticalSettings(Section):
     """A learning rate down to which the search goes at least; it goes on where this one is too large."""
     highest: float = Field(default=2.0, gt=0, le=1e6, examples=[2.0])
     """The learning rate at which the search begins; it goes up where this one is not too large."""
-    doublings: Count | None = Field(default=None, examples=[52])
+    doublings: Count | None = Field(default=None, le=1000, examples=[52])
     """How often `highest` is doubled and `lowest` is halved at most; null: the number of binary digits of the
-    precision, after which a step of the size of the weights changes all of their digits, or none."""
+    precision. A step as large as the weights changes none of their digits after so many halvings of the rate."""
     steps: CountedSteps = Field(default=10_000, examples=[10_000])
     """Number of steps within which the minimum is to be reached."""
     excess_risk: float = Field(default=1e-6, gt=0, examples=[1e-6])
