@@ -72,6 +72,14 @@ def test_curves_go_straight_through_a_record_at_the_crossing_and_from_block_to_b
     np.testing.assert_array_equal(found.values, eigenvalues_along(path, problem, np.arange(71), count=3))
 
 
+def test_the_value_at_the_last_point_depends_on_that_alone():
+    path, problem = path_of(crossing(TIMES))
+    ends = [
+        eigenvalues_along(path, problem, chosen)[-1, 0] for chosen in (np.arange(12), np.arange(5, 12), np.array([11]))
+    ]
+    assert ends[0] == ends[1] == ends[2]
+
+
 def test_where_weights_are_no_numbers_the_curves_end():
     path, problem = path_of(crossing(TIMES))
     broken = Turned(path.weights.at[2].set(np.nan))

@@ -56,7 +56,7 @@ def eigenvalues_along(
 
     Lanczos starts from the eigenvectors of the point before, with a share of everything else. An eigenvalue that
     overtakes another by about sqrt(p)·rtol of its size, for p weights, is seen at once, in a closer race perhaps only
-    later.
+    later. At the last point it starts anew, so that the value there depends on nothing but the weights.
 
     Args:
         path: The network with a leading axis of records in every weight, as `weights=True` records it.
@@ -169,35 +169,40 @@ def _search_along(
     dtype = vectors.dtype_of(weights)
     tolerances = np.full(len(indices), resolve_rtol(rtol, dtype), dtype)
     tolerances[-1:] = default_rtol(dtype)
-    start, found = _first_starts(records(weights, np.array(0)), count), []
+    first_start, found = _first_starts(records(weights, np.array(0)), count), []
+    start, last = first_start, len(indices) - 1
     for first in range(0, len(indices), block):
         # Blocks of one length compile once: the last is filled up with points at which nothing is done.
         numbers = np.arange(first, first + block)
-        filled = np.minimum(numbers, len(indices) - 1)
-        networks = records(weights, indices[filled])
-        start, kept = _search_block(networks, rest, problem, start, tolerances[filled], numbers < len(indices), keep)
+        filled = np.minimum(numbers, last)
+        points = records(weights, indices[filled]), tolerances[filled], numbers <= last, numbers == last
+        start, kept = _search_block(points, rest, problem, start, first_start, keep)
         found.append(jax.tree.map(lambda leaf, first=first: np.asarray(leaf)[: len(indices) - first], kept))
     return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
 
-@partial(compiled, sized_by=(1, 2, 3))  # not by the block, whose networks are worked on one at a time
+@partial(compiled, sized_by=(1, 2, 3))  # not by the points, whose networks are worked on one at a time
 def _search_block(
-    block: PyTree,
+    points: tuple,
     rest: PyTree,
     problem: Problem,
     start: PyTree,
-    rtol: Float[Array | np.ndarray, " block"],
-    wanted: Bool[Array | np.ndarray, " block"],
+    first_start: PyTree,
     keep: Callable[[Eigenpairs], PyTree],
 ) -> tuple[PyTree, PyTree]:
-    """Return the start of the next block, and what `keep` keeps of every pair of this one; not `wanted`, any zeros."""
-    size, count = vectors.size_of(records(block, np.array(0))), jax.tree.leaves(start)[0].shape[0]
+    """Return the start of the next block, and what `keep` keeps of every pair of this one.
+
+    A point is its weights, its tolerance, whether it is wanted, without which all is zero, and whether the search there
+    is from `first_start`.
+    """
+    size, count = vectors.size_of(vectors.row(start, 0)), jax.tree.leaves(start)[0].shape[0]
     # From a warm start a space of half the usual dimension will do, unless products cost the most.
     dimension = 24 if are_products_dear(size) else 12
     options = {"dimension": dimension if count == 1 else None, "dense": False, "largest": count}
 
     def next_record(start: PyTree, point: tuple) -> tuple[PyTree, PyTree]:
-        weights, rtol, wanted = point
+        weights, rtol, wanted, anew = point
+        start = jax.tree.map(lambda new, old: jnp.where(anew, new, old), first_start, start)
 
         def search() -> tuple[PyTree, PyTree]:
             found = end_pairs(eqx.combine(weights, rest), problem, start=start, rtol=rtol, **options)
@@ -207,7 +212,7 @@ def _search_block(
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return jax.lax.cond(wanted, search, lambda: (start, nothing))
 
-    return jax.lax.scan(next_record, start, (block, jnp.asarray(rtol), jnp.asarray(wanted)))
+    return jax.lax.scan(next_record, start, jax.tree.map(jnp.asarray, points))
 
 
 def _warm_start(
