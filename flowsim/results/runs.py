@@ -293,9 +293,16 @@ class Recorded:
 
     @property
     def by_rate(self) -> list[RecordedRun]:
-        """The other runs, those of one dynamics together, from the smallest learning rate to the largest."""
+        """The other runs, those of one dynamics together, from the smallest learning rate to the largest; forks last.
+
+        Forks are in the order in which they were planned.
+        """
         order = list(dict.fromkeys(other.run.dynamics for other in self.others))
-        return sorted(self.others, key=lambda other: (order.index(other.run.dynamics), other.run.learning_rate or 0.0))
+
+        def key(other: RecordedRun) -> tuple[int, int, float]:
+            return other.run.fork, order.index(other.run.dynamics), other.run.learning_rate or 0.0
+
+        return sorted(self.others, key=key)
 
 
 def read_runs(dataset: "xarray.Dataset") -> Recorded:
