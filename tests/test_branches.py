@@ -186,6 +186,44 @@ def test_forks_are_rows_of_their_own(forked, tmp_path):
     pandas.testing.assert_frame_equal(stored, forked.to_dataframe())
 
 
+VALLEY = flowsim.Risk(lambda w: (w[0] * w[1] - 1) ** 2 / 2)
+
+
+@pytest.fixture(scope="module")
+def at_rest():
+    """Return a descent that converges after some ten steps, and its forks."""
+    forks = [Fork(300), Fork(6), Fork(300, 0.7), Fork(300, 0.1)]
+    return flowsim.compare(jnp.array([2.0, 0.2]), VALLEY, [0.2], steps=600, forks=forks, records=30)
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["after the end", "before"])
+def test_a_fork_that_changes_nothing_is_the_run_where_that_converged(number, at_rest):
+    run, control = (at_rest.descents[place].trajectory for place in (0, number))
+    assert run.outcome is control.outcome is Outcome.CONVERGED
+    assert int(run.steps) == int(control.steps) < 300
+    assert same(run.network, control.network)
+    for quantity in ("time", "final_risk", "final_gradient_norm", "final_sharpness"):
+        assert getattr(run, quantity) == getattr(control, quantity)
+
+
+def test_a_fork_with_another_rate_goes_on_from_where_its_run_converged(at_rest):
+    run, _, _, larger, smaller = (run.trajectory for run in at_rest.descents)
+    for fork in (larger, smaller):
+        assert fork.outcome is Outcome.CONVERGED
+        assert fork.times[0] == run.time
+        assert fork.risk[0] == pytest.approx(run.final_risk, rel=1e-12)
+        assert int(fork.steps) > int(run.steps)
+    # The minimum of the run is too sharp for the larger rate alone.
+    assert 2 / 0.7 < run.final_sharpness < 2 / 0.1
+    assert larger.final_sharpness < 2 / 0.7
+    assert smaller.final_sharpness == pytest.approx(run.final_sharpness, rel=1e-6)
+
+
+def test_remarks_list_forks_in_the_order_of_the_plan(at_rest):
+    lines = [line for line in str(at_rest).splitlines() if "goes on from" in line]
+    assert [int(line.split()[2].rstrip(",")) for line in lines] == [1, 2, 3, 4]
+
+
 def test_a_fork_where_a_descent_does_not_get_to_is_refused():
     start, bowl = jnp.array([1.0, 1.0]), flowsim.Risk(lambda w: w @ w)
     with pytest.raises(ValueError, match="a fork at step 50 of a descent of 50 steps: expected a step before its last"):

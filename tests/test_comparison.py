@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import flowsim
-from flowsim import Outcome, SharpnessAlong, cli, scenarios
+from flowsim import Fork, Outcome, SharpnessAlong, WarmUp, cli, scenarios
 from flowsim.comparison.comparison import compare_to_flow
 from flowsim.comparison.records import RecordBudget
 from flowsim.comparison.sharpness_along import spread_over
@@ -221,6 +221,25 @@ def test_descents_make_as_many_steps_as_reach_the_end_of_the_flow(compare):
     (descent,) = compare([0.01], t1=12.345, steps=4000).descents
     assert descent.distance_time == pytest.approx(12.34)
     assert int(descent.trajectory.steps) == 4000
+
+
+@pytest.mark.parametrize(
+    ("dtype", "descent"),
+    [
+        (np.float64, 1 / 49),
+        # The sum of the steps in single precision is another than in double.
+        pytest.param(np.float32, flowsim.GradientDescent(WarmUp(0.1, time=0.5)), marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the weights are float32")
+def test_descents_whose_steps_follow_from_a_time_end_at_their_time_limit(dtype, descent):
+    bowl, start = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2), jnp.asarray([1.0, 1.0], dtype)
+    options = {"records": 4, "sharpness": False, "forks": [Fork(2), Fork(2, 0.03)], "t1": 1.0}
+    for run in flowsim.compare(start, bowl, [descent], **options).descents:
+        assert run.trajectory.outcome is Outcome.TIME_LIMIT
+        assert 1 - 1e-6 < float(run.trajectory.time) < 1.2
+    for run in flowsim.compare(start, bowl, [descent], steps=12, **options).descents:
+        assert run.trajectory.outcome is Outcome.STEP_LIMIT
 
 
 @pytest.mark.slow

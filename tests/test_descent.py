@@ -93,9 +93,25 @@ def test_a_learning_rate_that_single_precision_has_no_number_for_is_refused(rate
 
 
 @pytest.mark.parametrize(
+    ("rate", "t1", "outcome", "steps"),
+    [
+        (0.1, 0.0, Outcome.TIME_LIMIT, 0),
+        (0.1, 0.25, Outcome.TIME_LIMIT, 3),
+        (0.1, 0.3, Outcome.TIME_LIMIT, 3),
+        (1 / 49, 1.0, Outcome.TIME_LIMIT, 49),  # whose time is rounded to less than one
+        (1 / 49, 2.0, Outcome.STEP_LIMIT, 50),
+    ],
+)
+def test_a_descent_ends_with_the_first_step_that_reaches_its_time(rate, t1, outcome, steps, network, regression):
+    run = flowsim.descend(network, regression, learning_rate=rate, steps=50, t1=t1)
+    assert (run.outcome, int(run.steps)) == (outcome, steps)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"learning_rate": -0.1, "steps": 10}, "learning_rate"),
+        ({"learning_rate": 0.1, "steps": 10, "t1": "1"}, "t1 must be a number, zero or more"),
         ({"learning_rate": float("inf"), "steps": 10}, "learning_rate"),
         ({"learning_rate": 0.1, "steps": 0}, "steps"),
         ({"learning_rate": 0.1, "steps": 2.5}, "steps"),

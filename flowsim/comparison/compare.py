@@ -151,7 +151,9 @@ def compare(
     check_told_apart(optimizers, learning_rates, modelled=bool(kinds))
     in_a_row, forks = 3 if kinds else 2, check_forks(forks)
     planned = [
-        planned_forks(forks, eta, steps_of_descent(descent, steps, t1), partial(forked_descent, maker, network))
+        planned_forks(
+            forks, descent, eta, steps_of_descent(descent, steps, t1), partial(forked_descent, maker, network)
+        )
         for eta, descent, maker in zip(learning_rates, optimizers, makers, strict=True)
     ]
     with report_progress(progress) as report, _interruptible() as finished:
@@ -163,7 +165,10 @@ def compare(
         forked: list[Forked] = []
         for eta, descent, own in zip(learning_rates, optimizers, planned, strict=True):
             until = end_of(descent, steps, t1)
-            for one in run_forks(network, problem, descent, eta, own, until, records, report, **shared):
+            by_time = steps is None and math.isfinite(t1)
+            for one in run_forks(
+                network, problem, descent, eta, own, until, records, report, by_time=by_time, **shared
+            ):
                 forked.append(one)
                 finished.append(one.run)
         shared |= {"t1": t1}

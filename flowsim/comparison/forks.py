@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..dynamics import Descent, Trajectory, default_record_steps, descend, times_of_steps
-from ..dynamics.branches import BranchPoint
 from ..formatting import ProgressReporter
 from ..networks import weight_dtype
 from ..problems import Problem
 from ..results.runs import Run
 from ..solvers.field import check_step_count
+from .records import time_limit
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,9 @@ class Fork:
     """A descent that goes on from a step of each descent of a comparison.
 
     A fork of the same kind takes the memory of the run over, with the same batches their order, too: one that changes
-    nothing is the run itself, bit for bit. It ends at the time at which the run was to end.
+    nothing is the run itself, bit for bit. It ends at the time at which the run was to end. Where the run came to rest
+    before the step, a fork goes on from its end: one that changes nothing has ended there. Any other takes a step or
+    more, and may leave a minimum that is too sharp for it.
     """
 
     step: int
@@ -67,9 +69,9 @@ def check_forks(forks: object) -> tuple[Fork, ...]:
 
 
 def planned_forks(
-    forks: Sequence[Fork], rate: float, steps: int, make: Callable[[Fork, float], Descent]
+    forks: Sequence[Fork], descent: Descent, rate: float, steps: int, make: Callable[[Fork, float], Descent]
 ) -> list[PlannedFork]:
-    """Return the forks of a descent with a learning rate and so many `steps`, which `make` makes of theirs.
+    """Return the forks of a descent with a learning rate and so many `steps`; `make` makes those that change it.
 
     Raises `ForkError` for one at a step that the descent does not make, and what `make` raises.
     """
@@ -77,7 +79,11 @@ def planned_forks(
     if late:
         raise ForkError(f"a fork at step {late[0]} of a descent of {steps} steps: expected a step before its last")
     rates = [rate if fork.learning_rate is None else fork.learning_rate for fork in forks]
-    return [PlannedFork(fork.step, own, make(fork, own)) for fork, own in zip(forks, rates, strict=True)]
+    controls = [fork.learning_rate is None and fork.optimizer is None for fork in forks]
+    return [
+        PlannedFork(fork.step, own, descent if control else make(fork, own))
+        for fork, own, control in zip(forks, rates, controls, strict=True)
+    ]
 
 
 def run_forks(
@@ -89,12 +95,15 @@ def run_forks(
     until: float,
     records: int,
     report: ProgressReporter,
+    *,
+    by_time: bool,
     **options: Any,
 ) -> Iterator[Forked]:
     """Run the forks of a descent, all of them up to a time, each recorded at about so many steps.
 
     The descent is run once more up to the last of them: to keep the states of all its records takes several times their
-    memory. A fork of one that came to rest before goes on from its end. Raises `ForkError` for one that diverged.
+    memory. A fork of one that came to rest before goes on from its end. With `by_time` the time is their `t1`, else
+    their steps end there. Raises `ForkError` for one that diverged.
     """
     if not planned:
         return
@@ -107,21 +116,15 @@ def run_forks(
         raise ForkError(f"a fork at step {marks[-1]} of a descent that {ended} at step {end}: expected a step before")
     base = Run(descent.kind(), rate).name
     for fork in planned:
-        point = run.branch(min(fork.step, end))
+        point, own = run.branch(min(fork.step, end)), fork.descent.checked(weight_dtype(network))
+        steps = _steps_between(own, point.time, until)
+        marks = point.step + default_record_steps(steps, records, evenly=True)
+        padding = point.step + steps + 1 + np.arange(max(0, records + 1 - len(marks)))  # never made: one length for all
+        options |= {"record_steps": np.append(marks, padding), "steps": steps}
+        options |= {"t1": time_limit(own, steps, begin=point.time)} if by_time else {}
         options["progress"] = report.during(f"fork from step {point.step} of η = {rate:g}")
-        further = _run_fork(network, problem, fork.descent, point, until, records, **options)
+        further = descend(network, problem, optimizer=fork.descent, after=point, weights=True, **options)
         yield Forked(further, fork.descent, fork.learning_rate, f"step {point.step} of {base}")
-
-
-def _run_fork(
-    network: PyTree, problem: Problem, descent: Descent, point: BranchPoint, until: float, records: int, **options: Any
-) -> Trajectory:
-    """Run a descent on from a point to a time, recorded at about so many steps."""
-    steps = _steps_between(descent.checked(weight_dtype(network)), point.time, until)
-    marks = point.step + default_record_steps(steps, records, evenly=True)
-    further = point.step + steps + 1 + np.arange(max(0, records + 1 - len(marks)))  # never made: of one length for all
-    options |= {"record_steps": np.append(marks, further), "steps": steps}
-    return descend(network, problem, optimizer=descent, after=point, weights=True, **options)
 
 
 def _steps_between(descent: Descent, begin: float, end: float, *, rounding: float = 1e-9) -> int:

@@ -32,16 +32,26 @@ def end_of(descent: Descent, steps: int | None, t1: float) -> float:
     return float(times_of_steps(descent, steps=count)[-1]) if scheduled else count * float(descent.time_of_step())
 
 
+def time_limit(descent: Descent, steps: int, *, begin: float = 0.0) -> float:
+    """Return the `t1` of a descent that reaches its end time in so many steps: halfway through the last of them.
+
+    So rounding, as of the sum of steps in single precision, adds no step, and leaves out none.
+    """
+    if descent.is_scheduled():
+        return float(times_of_steps(descent, steps=steps, begin=begin)[-2:].mean())
+    return begin + (steps - 0.5) * float(descent.time_of_step())
+
+
 def times_of(descent: Descent, run: Trajectory) -> float | np.ndarray:
     """Return the time that each step of a run takes, or the times of all of them where these differ."""
     return times_of_steps(descent, steps=int(run.steps)) if descent.is_scheduled() else float(descent.time_of_step())
 
 
 def steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int, *, in_a_row: int) -> dict[str, Any]:
-    """Return how many steps a descent takes, and at which of them it is recorded, as `descend` calls them.
+    """Return how many steps a descent takes, its `t1` where that decides, and at which steps it is recorded.
 
-    Among these is the last one up to `t1`. They are padded to a fixed number by steps that are never reached, so that
-    descents of several lengths share one program.
+    The names are those of `descend`. Among the records is that of the last step up to `t1`. They are padded to a fixed
+    number by steps that are never reached, so that descents of several lengths share one program.
     """
     count = steps_of_descent(descent, steps, t1)
     if descent.is_scheduled():
@@ -51,7 +61,9 @@ def steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int
         last = whole_if_close(t1 / float(descent.time_of_step()))
     marks = default_record_steps(count, records, in_a_row=in_a_row, evenly=descent.is_scheduled())
     marks = np.union1d(marks, [math.floor(last)]) if last < count else marks
-    return {"steps": count, "record_steps": np.append(marks, count + 1 + np.arange(records + 1 - len(marks)))}
+    limit = {"t1": time_limit(descent, count)} if steps is None and math.isfinite(t1) else {}
+    padded = np.append(marks, count + 1 + np.arange(records + 1 - len(marks)))
+    return {"steps": count, "record_steps": padded, **limit}
 
 
 def common_times(runs: Sequence[Trajectory], records: int) -> np.ndarray:

@@ -24,9 +24,10 @@ class Origin(eqx.Module):
 
 
 class KeptStates(eqx.Module):
-    """The states of a descent at its records, `along` them, and what they are states of."""
+    """The states of a descent at its records, `along` them, and what they are states of: a run from a `start`."""
 
     along: PyTree
+    start: PyTree
     dynamics: Any
     origin: Origin | None
     problem: Problem
@@ -86,7 +87,7 @@ class BranchPoint(eqx.Module):
 
         One of the same kind takes the memory over, and where nothing else differs that the state tells of, as the
         problem and the minibatches, everything. Time goes on: at the learning rate of before it is the time that the
-        whole run would have had, bit for bit.
+        whole run would have had, bit for bit. Where nothing at all differs, a run that came to its end has ended here.
         """
         remembered = self.state.dynamics.memory
         expected = jax.eval_shape(dynamics.at(self.state.clock.time).remember, self.weights)
@@ -97,28 +98,33 @@ class BranchPoint(eqx.Module):
         same_pace = steady and _equal(dynamics.time_of_step(), self.dynamics.time_of_step())
         here = Origin(self.state.clock, self.state.steps)
         origin = self.run.origin if same_pace else None if dynamics.is_scheduled() else here
-        return Begin(self.state, origin, memory=keeps, whole=whole)
+        # Limits are those of one call: the next has its own.
+        limited = int(self.state.code) in (Outcome.STEP_LIMIT, Outcome.TIME_LIMIT)
+        unchanged = whole and not limited and _equal(dynamics, self.dynamics)
+        code = self.state.code if unchanged else np.full_like(self.state.code, Outcome.RUNNING)
+        return Begin(self.state, origin, code, memory=keeps, whole=whole)
 
 
 class Begin(eqx.Module):
     """The `state` from which a run goes on: with its `memory` or without, or as a `whole`.
 
-    `origin` is from where on time is counted, `None` for the beginning of the run.
+    `origin` is from where on time is counted, `None` for the beginning of the run. `code` is the outcome of a whole:
+    RUNNING, unless nothing differs from a run that came to its end here.
     """
 
     state: Any
     origin: Origin | None
+    code: Int[ArrayLike, ""]
     memory: bool = eqx.field(static=True)
     whole: bool = eqx.field(static=True)
 
     def of(self, fresh: Any) -> Any:
         """Return the state that a run of this beginning has in place of a `fresh` one."""
         if self.whole:
-            running = jax.numpy.asarray(Outcome.RUNNING, fresh.code.dtype)
             return eqx.tree_at(
                 lambda state: (state.schedule, state.recorded, state.code),
                 self.state,
-                (fresh.schedule, fresh.recorded, running),
+                (fresh.schedule, fresh.recorded, jax.numpy.asarray(self.code)),
                 is_leaf=lambda leaf: leaf is None,
             )
         dynamics = fresh.dynamics

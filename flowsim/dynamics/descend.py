@@ -24,6 +24,7 @@ from .descent import Descent
 from .driver import DescentProgress, drive
 from .dynamics import Clock
 from .gradient_descent import GradientDescent
+from .integrate import check_end_time
 from .learning_rates import LearningRate
 from .loop import Request
 from .optimizers import as_descent
@@ -48,6 +49,7 @@ def descend(
     learning_rate: "float | LearningRate | Callable[[Any], Any] | None" = None,
     optimizer: "Descent | optax.GradientTransformation | None" = None,
     steps: int,
+    t1: float = math.inf,
     record_steps: ArrayLike | None = None,
     stopping: Stopping | None = None,
     diagnostics: Mapping[str, Callable[[Any], Any]] | None = None,
@@ -80,6 +82,7 @@ def descend(
         optimizer: A `flowsim.Descent`, which holds its learning rate itself, or any `optax.GradientTransformation`, the
             steps of which count one by one (`flowsim.Optax` gives them another time).
         steps: The largest number of steps.
+        t1: The time at which the run ends at the latest: with the first step that reaches it, up to rounding.
         record_steps: Increasing numbers of the steps at which records are made, beside the one at the end; by default
             `default_record_steps(steps)`, some 250, dense at first.
         stopping: When the run counts as converged, as in `integrate`.
@@ -110,11 +113,12 @@ def descend(
     """
     network, rest, dtype = checked_parts(network, problem)
     warn_of_single_precision(network)
-    begin, made = None, 0
+    begin, made, start = None, 0, network
     if after is not None:
-        network = _continued(network, after)
+        start, network = _continued(network, after)
     dynamics = _optimizer(learning_rate, optimizer).checked(dtype)
     check_step_count("steps", steps)
+    check_end_time(t1)
     stopping = stopping_for(stopping, problem, dtype)
     if after is not None:
         begin, made = after.begin(dynamics, problem, stopping), after.step
@@ -126,7 +130,7 @@ def descend(
     # The last step replaces all later marks. With as many as before, another number of steps compiles nothing.
     marks = np.minimum(marks, steps) if marks[-1] >= steps else np.append(marks, steps)
     request = Request(
-        network=network,
+        network=start,
         problem=problem,
         dynamics=dynamics,
         stopping=stopping,
@@ -134,7 +138,7 @@ def descend(
         instruments=instruments(
             network, dynamics, diagnostics, probes, sharpness=sharpness, weights=weights, states=states
         ),
-        t1=constant(np.inf, dtype),
+        t1=constant(t1 * (1 - 4 * float(jnp.finfo(dtype).eps)), dtype),
         max_steps=constant(steps, jnp.result_type(int)),
         begin=begin,
     )
@@ -152,15 +156,18 @@ def descend(
     return trajectory_of(state, request, rest)
 
 
-def _continued(network: PyTree, after: BranchPoint) -> PyTree:
-    """Return the network with the weights of a branch point; `TypeError` or `ValueError` where they are not its own."""
+def _continued(network: PyTree, after: BranchPoint) -> tuple[PyTree, PyTree]:
+    """Return the network with the weights from which the run of a branch point began, and with those of the point.
+
+    Raises `TypeError` or `ValueError` where they are not its own.
+    """
     if not isinstance(after, BranchPoint):
         raise TypeError(f"after must be a place to go on from, as run.branch(400), got {after!r}")
     own, rest = split(network)
     shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in (own, after.weights)]
     if jax.tree.structure(shapes[0]) != jax.tree.structure(shapes[1]) or shapes[0] != shapes[1]:
         raise ValueError("the run to go on from was one of another network: expected weights of the same shapes")
-    return eqx.combine(after.weights, rest)
+    return eqx.combine(split(after.run.start)[0], rest), eqx.combine(after.weights, rest)
 
 
 def _optimizer(learning_rate: Any, optimizer: "Descent | optax.GradientTransformation | None") -> Descent:

@@ -112,7 +112,10 @@ def drive(
             state = replace(state, dynamics=its_own) if turned else state
             # The first call of a program loads LAPACK, if it needs it, and only what is loaded has its threads limited.
             loads = not knows_lapack() and (_is_new(jax.tree.structure((request, state))) if first else turned)
-            return advance(request, state, np.asarray(0)) if loads or (first and measured is not None) else state
+            # A branch from where its run had ended makes a record, but no step.
+            ended = int(state.code) > Outcome.RUNNING and not bool(state.recorded)
+            begins = first and (ended or measured is not None)
+            return advance(request, state, np.asarray(0)) if loads or begins else state
 
         if kept is not None:
             state = kept.load(lambda: state)

@@ -26,8 +26,8 @@ from .termination import Watch, check_termination, divergence_ceiling, outcome_b
 class Request(eqx.Module):
     """All that determines a run, validated. It ends at the latest at time `t1` or after `max_steps` attempted steps.
 
-    Where it does not start at the weights of the network, `begin` says how it goes on. Everything else is derived from
-    it inside the compiled program, where that costs nothing.
+    Where it goes on from a state of a run from the weights of the network, `begin` says how. Everything else is derived
+    from it inside the compiled program, where that costs nothing.
     """
 
     network: PyTree
@@ -100,6 +100,7 @@ def start_state(request: Request) -> RunState:
 
 def _start(request: Request) -> RunState:
     run, weights = request.run()
+    weights = weights if run.begin is None else run.dynamics.weights(run.begin.state.dynamics)
     clock = Clock(jnp.zeros_like(run.t1), jnp.zeros_like(run.t1))
     dynamics, unknown = run.dynamics.at(clock.time), jnp.full_like(run.t1, jnp.nan)
     start = dynamics.start(run.field, weights)

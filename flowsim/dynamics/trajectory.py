@@ -228,7 +228,9 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         sharpness_threshold=None if threshold is None else jnp.asarray(threshold),
         states=None
         if kept is None
-        else KeptStates(kept, dynamics, request.begin and request.begin.origin, request.problem, request.stopping),
+        else KeptStates(
+            kept, request.network, dynamics, request.begin and request.begin.origin, request.problem, request.stopping
+        ),
         method=dynamics.method(state.dynamics),
         dynamics=dynamics.kind(),
         labels={probe.label.name: probe.label for probe in request.instruments.probes},
