@@ -95,8 +95,8 @@ def add_run_options(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--quick",
         action="store_true",
-        help="sweeps with a tenth of the steps and three repetitions at most, into folders of their own; "
-        "claims of figures that do not hold there are undecided",
+        help="sweeps with a tenth of the steps of descents and three repetitions at most, into folders of their own; "
+        "flows run to their limits; claims of figures that do not hold there are undecided",
     )
 
 

@@ -94,9 +94,10 @@ class SweepSettings(Section):
         return max([self.repetitions, *(entry.repetitions or 0 for entry in self.descent)])
 
     def quick(self, *, fewer_steps: int = 10, most_repetitions: int = 3) -> "SweepSettings":
-        """Return the same sweep with a tenth of the steps, and three repetitions at most.
+        """Return the same sweep with a tenth of the steps of descents, and three repetitions at most.
 
-        Where that is less than it was, it is a first look, and says so in all that is stored of it.
+        Flows run to their limits, as their steps are few. Where the sweep is less than it was, it is a first look, and
+        says so in all that is stored of it.
         """
         descent = tuple(
             entry.model_copy(
