@@ -91,7 +91,8 @@ def descend(
         sharpness: Whether to record the sharpness.
         weights: Whether to record the weights, as `Trajectory.weights`.
         states: Whether to record what the optimizer remembers, from which another descent may go on.
-        after: The record of another run, `run.branch(step)`, from which this one goes on.
+        after: The record of another run, `run.branch(step)`, from which this one goes on. To `stopping`, the distance
+            travelled is that from where the other run began.
         checkpoint: A file for the state of the run, as in `integrate`.
         checkpoint_seconds: Seconds between two checkpoints.
         progress: As in `integrate`; it counts steps of `steps`, fewer where the run ends early.
