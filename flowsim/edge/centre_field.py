@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..curvature import vectors
 from ..solvers.field import norm
 from .orbit import Position, StepMap
-from .oscillation_field import least_amplitude
+from .oscillation_field import growth_alone, least_amplitude
 
 Point = TypeVar("Point")
 
@@ -93,7 +93,7 @@ class CentreField(eqx.Module):
         renewal = jnp.minimum((kept / moved.amplitude) ** 4, self.largest)
         alternating = jax.tree.map(lambda v, d: (d + renewal * v) / self.time, point.alternating, moved.alternating)
         rounding = least_amplitude(point.centre.weights, vectors.divided(weights, norm(weights)))
-        falling = -self.used_up * jnp.maximum(moved.growth, 0) * jnp.maximum(1 - rounding / kept, 0)
+        falling = -self.used_up * growth_alone(moved.growth, renewal) * jnp.maximum(1 - rounding / kept, 0)
         return CentrePoint(centre, zero, zero, alternating, falling / self.time)
 
     def moved(self, point: CentrePoint) -> "Moved":

@@ -25,6 +25,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..curvature import vectors
@@ -120,19 +121,29 @@ class Sides(eqx.Module):
         return jax.tree.map(lambda pair: pair[0] + pair[1], self.product(ways))
 
 
-def _kept(eta: Float[Array, ""], second: PyTree, gradient: PyTree) -> Float[Array, ""]:
-    """Return the part of the term of second order that leaves half of −ḡ: all of it where H > −1/η along ḡ.
+def _kept(eta: Float[Array, ""], second: PyTree, gradient: PyTree, *, power: int = 6) -> Float[Array, ""]:
+    """Return the part of the term of second order that leaves half of −ḡ or more: nearly all where H > −½/η along ḡ.
 
-    Beyond, at H = −2/η, the expansion would turn the field around, and climb to a maximum.
+    Beyond, at H = −2/η, the expansion would turn the field around, and climb to a maximum. With ϱ = −ηH along ḡ, the
+    part is (1 + ϱ⁶)^(−1/6) for ϱ > 0, else one. That is min(1, 1/ϱ) without its kink: the error estimate of a step
+    across a kink may be small by chance, whatever the error.
     """
-    against, square = eta / 4 * vectors.inner_product(second, gradient), vectors.inner_product(gradient, gradient)
-    return jnp.where(against > square / 2, square / 2 / jnp.where(against > 0, against, 1), 1)
+    against, square = eta / 2 * vectors.inner_product(second, gradient), vectors.inner_product(gradient, gradient)
+    ratio = jnp.maximum(against, 0) / jnp.where(square > 0, square, 1)
+    return jnp.exp(-jnp.logaddexp(0.0, power * jnp.log(ratio)) / power)
 
 
-def log_factor(exponent: Float[Array, ""], *, tangent_below: float = 0.5) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return ln z and 1/z for z = ηh − 1, below ½ those of the tangent there.
+def log_factor(
+    exponent: Float[Array, ""], *, logarithm_above: float = 0.5, reach: float = 0.5
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Return L(z) and L'(z) for z = ηh − 1: L is ln z above c = ½, and below it turns into a line of slope 1/c.
 
-    Where descent would end an oscillation within a step, at ηh = 1, ln|ηh − 1| has a pole, and ηh < 1 makes none.
+    Where descent would end an oscillation within a step, at ηh = 1, ln|ηh − 1| has a pole, and ηh < 1 makes none. With
+    x = 1 − z/c, ln z is ln c − x + (ln(1 − x) + x). Below c the last term is taken at x/(1 + (x/a)⁴)^¼ instead of x, so
+    that it is bounded by its value at the `reach` a, and L has no kink that a step could overlook.
     """
-    inside = jnp.maximum(exponent, tangent_below)
-    return jnp.log(inside) + jnp.minimum(exponent - tangent_below, 0) / tangent_below, 1 / inside
+    x = 1 - exponent / logarithm_above
+    below = jnp.maximum(x, 0) / reach
+    bounded = jnp.minimum(x, 0) + reach * below / (1 + below**4) ** 0.25
+    value = np.log(logarithm_above) - x + jnp.log1p(-bounded) + bounded
+    return value, (1 + (1 + below**4) ** -1.25 * bounded / (1 - bounded)) / logarithm_above

@@ -132,7 +132,7 @@ class OscillationField(eqx.Module):
 
     An oscillation decays no further than to what it begins with at the edge, the amplitude s of the onset, and to
     rounding: (s/r)⁴/η is added to r'/r, which is nothing where descent oscillates. What it begins with is used up while
-    it grows, s'/s = −20r'/r down to rounding: the next one begins with what is left of this one.
+    it grows, s'/s = −20r'/r down to rounding: the next one begins with what is left of this one (`growth_alone`).
     """
 
     field: eqx.AbstractVar[GradientField]
@@ -204,7 +204,8 @@ class OscillationField(eqx.Module):
     def _used_up(self, point: OscillationPoint, growth: Float[Array, ""]) -> Float[Array, ""]:
         """Return ηs'/s."""
         left = jnp.exp(point.log_onset) - least_amplitude(point.centre, point.direction)
-        return -self.used_up * jnp.maximum(growth, 0) * jnp.maximum(left * jnp.exp(-point.log_onset), 0)
+        grown = growth_alone(growth, self.renewal(point))
+        return -self.used_up * grown * jnp.maximum(left * jnp.exp(-point.log_onset), 0)
 
     def measured(self, point: OscillationPoint) -> Measured:
         """Return the derivative; nothing is known of the objective at the centre."""
@@ -232,6 +233,16 @@ class OscillationField(eqx.Module):
         scattered = _unit(vectors.scattered_like(centre, 0))
         start = jax.tree.map(lambda a, b: (a + self.scattered * b)[None], towards, scattered)
         return dominant_curvature(product, start, self.dimension)
+
+
+def growth_alone(growth: Float[Array, ""], renewal: Float[Array, ""]) -> Float[Array, ""]:
+    """Return the growth g of an oscillation, zero where it decays: g₊³/(g₊² + ϱ²) with the `renewal` ϱ.
+
+    Where an oscillation passes the edge while what it begins with still counts, a step would overlook the kink of g₊.
+    """
+    above = jnp.maximum(growth, 0)
+    share = above / jnp.where(above > 0, jnp.hypot(above, renewal), 1)
+    return above * share**2
 
 
 def least_amplitude(weights: PyTree, direction: PyTree) -> Float[Array, ""]:
