@@ -148,9 +148,11 @@ def test_the_residual_certifies_the_value():
 
 
 def test_what_is_not_certified_is_refused_and_inside_jit_nan():
-    bowl, broken = flowsim.Risk(lambda w: jnp.sum(w**4)), np.array([1.0, np.nan, 1.0])
-    with pytest.raises(RuntimeError, match="not certified"):
-        flowsim.sharpness(broken, bowl)
+    bowl, bent = (flowsim.Risk(lambda w, p=power: jnp.sum(jnp.abs(w) ** p)) for power in (4, 1.5))
+    with pytest.raises(ValueError, match=r"^the weights are NaN, in 1 of 3 entries of the weights"):
+        flowsim.sharpness(np.array([1.0, np.nan, 1.0]), bowl)
+    with pytest.raises(RuntimeError, match=r"not certified: second derivatives .* where its gradient is finite"):
+        flowsim.sharpness(np.array([1.0, 0.0, 1.0]), bent)
     assert np.isnan(jax.jit(lambda network: flowsim.sharpness(network, bowl))(np.array([1.0, np.inf, 1.0])))
 
 

@@ -211,6 +211,59 @@ def test_a_misuse_is_told_what_it_is_and_what_to_write(name):
     assert message in str(caught.value)
 
 
+def of_a_pair(w):
+    return jnp.sum(jnp.sqrt(w[0])) + jnp.sum(jnp.sqrt(w[1]))
+
+
+# fmt: off
+NOT_FINITE = {
+    "a norm at zero": (jnp.zeros(3), lambda w: (jnp.linalg.norm(w) - 1) ** 2,
+        "the gradient is NaN at the initial weights, in 3 of 3 entries of the weights: ", "+ 1e-12) for jnp.linalg"),
+    "a root at zero": ([jnp.ones(2), jnp.array([1.0, 0.0, 2.0])], of_a_pair,
+        "the gradient is infinite at the initial weights, in 1 of 3 entries of [1]: ", "a norm, a square root, "),
+    "roots in two arrays": ([jnp.zeros(1), jnp.zeros((2, 2))], of_a_pair,
+        "the gradient is infinite at the initial weights, in 1 of 1 entries of [0] and in 1 more array: ", "elsewhere"),
+    "the logarithm of zero": (jnp.zeros(2), lambda w: -jnp.sum(jnp.log(w)), "the risk is infinite at ", "a logarithm"),
+    "data that are NaN": (jnp.ones(2), lambda w: jnp.sum(np.array([np.nan, 1.0]) * w), "the risk is NaN at ", "data?"),
+    "an overflow": (np.full(2, 1e30, "float32"), lambda w: jnp.sum(w**2), "the risk is infinite at ",
+        "if numbers overflow float32, write smaller weights or data, or float64"),
+}
+# fmt: on
+
+
+@pytest.mark.filterwarnings("ignore:the weights are float32")
+@pytest.mark.parametrize(("weights", "function", "what", "remedy"), NOT_FINITE.values(), ids=NOT_FINITE)
+def test_a_start_without_a_finite_gradient_is_refused_with_its_place(weights, function, what, remedy):
+    with pytest.raises(ValueError, match=f"^{re.escape(what)}.*{re.escape(remedy)}"):
+        flowsim.descend(weights, flowsim.Risk(function), learning_rate=0.1, steps=7)
+
+
+def test_outside_of_jit_runs_and_curvatures_refuse_a_gradient_that_is_nan(tmp_path):
+    weights, kept = jnp.zeros(3), tmp_path / "run.ckpt"
+    risk = flowsim.Risk(lambda w: (jnp.linalg.norm(w) - 1) ** 2)
+    curvature = flowsim.curvature
+    runs = [
+        partial(flowsim.integrate, checkpoint=kept),
+        partial(flowsim.descend, learning_rate=0.1, steps=7, progress=lambda _: None),
+        flowsim.sharpness,
+        partial(curvature.top_eigenpairs, count=2),
+        curvature.spectral_bounds,
+        curvature.spectrum,
+        curvature.layer_sharpness,
+    ]
+    for run in runs:
+        with pytest.raises(ValueError, match=r"^the gradient is NaN at .* weights, in 3 of 3 .*norm.*Start elsewhere"):
+            run(weights, risk)
+    assert not kept.exists()
+    code = jax.jit(lambda w: flowsim.descend(w, risk, learning_rate=0.1, steps=7).code)(weights)
+    assert code == flowsim.Outcome.DIVERGED
+
+
+def test_a_descent_that_overflows_in_its_first_step_has_diverged():
+    run = flowsim.descend(jnp.ones(3), flowsim.Risk(lambda w: jnp.sum(w**4)), learning_rate=1e200, steps=7)
+    assert (run.outcome, run.steps) == (flowsim.Outcome.DIVERGED, 1)
+
+
 def test_whole_numbers_of_samples_stay_whole_for_a_network_that_takes_them_for_places():
     tokens, weights = np.random.default_rng(0).integers(0, 5, (12, 3)), np.array([0.3, -1.2, 0.7])
     problem = flowsim.EmpiricalRisk(tokens, np.ones(12))

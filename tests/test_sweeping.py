@@ -188,6 +188,16 @@ def test_options_of_the_flow_are_swept_from_the_same_starts():
     np.testing.assert_allclose(flows.final_risk.sel(rtol=1e-8), end**2 @ [1.5, 0.2], rtol=1e-6)
 
 
+def test_a_cell_whose_gradient_is_nan_at_the_start_fails_and_the_others_go_on():
+    root = flowsim.Risk(lambda w: (jnp.linalg.norm(w) - 1) ** 2)
+    over = {"scale": [0.0, 0.5], "learning_rate": [0.1, 0.2]}
+    result = flowsim.sweep(start, root, over, steps=20, **FLOW)
+    cells = [f"scale=0.0, repetition 0, {run}" for run in ("start", "flow", "learning rate 0.1", "learning rate 0.2")]
+    assert [failure.cell for failure in result.failures] == cells
+    assert all("the gradient is NaN at " in failure.message for failure in result.failures)
+    assert (result.dataset.outcome.sel(scale=0.5) > Outcome.RUNNING).all()
+
+
 def test_a_cell_whose_network_cannot_be_made_is_named_and_the_others_go_on():
     unlucky = jax.random.key_data(start_key(0, "scale=0.8", 1))
 

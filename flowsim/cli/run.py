@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from ..comparison import Comparison
+from ..curvature.finiteness import NotFiniteError
 from ..formatting.progress import show_progress_bar
 from ..results import BLOCKS, SWEEP, THEORY, TheoryResults, theory_to_dataset
 from ..scenarios import ScenarioError, check_theory, default_device, environment, resolved, run
@@ -96,7 +97,10 @@ def _run_and_report(job: Job, pending: PendingSweep | None) -> "Document":
     with show_progress_bar(console, job.name) as shown:
         progress = shown.callback or False
         if job.compares:
-            comparison = run(job.scenario, job.problem, job.network, job.probes, progress=progress)
+            try:
+                comparison = run(job.scenario, job.problem, job.network, job.probes, progress=progress)
+            except NotFiniteError as error:
+                raise ScenarioError(f"{job.path}: {error}") from None
         theory = check_theory(job.scenario, job.cells, progress=progress)
         sweep = None if pending is None else pending.result(shown)
     with console.status(f"{job.name}: sharpness at the end"):  # which is measured first, where it is not known yet

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from ..curvature import default_rtol, eigenvalues_along, resolve_rtol
+from ..curvature.finiteness import NotFiniteError
 from ..dynamics import Stopping, Trajectory, integrate
 from ..dynamics.stopping import standard_bounds
 from ..formatting import Progress, ProgressCallback, report_progress
@@ -189,10 +190,10 @@ class FlowLimits:
         gradient_norm, remaining = (bound * looser / self.closer for bound in standard_bounds(dtype))
         stopping = Stopping(gradient_norm=gradient_norm, remaining=remaining)
         rtol, limit = min(rtol * looser, 0.1), self.max_steps
-        flow = integrate(network, run.problem, ts=np.empty(0), stopping=stopping, rtol=rtol, max_steps=limit)
         try:
+            flow = integrate(network, run.problem, ts=np.empty(0), stopping=stopping, rtol=rtol, max_steps=limit)
             return float(flow.final_sharpness) if flow.outcome.settled else np.nan
-        except RuntimeError:  # not certified
+        except (NotFiniteError, RuntimeError):  # a record of a descent that diverges, or not certified
             return np.nan
 
 

@@ -10,6 +10,7 @@ from ..problems import Problem
 from ..runtime.compiling import compiled
 from . import vectors
 from .eigenpair import Eigenpairs, eigenpairs_dense, eigenpairs_lanczos, resolve_rtol
+from .finiteness import check_result
 from .hessian import dense_hessian, hessian_product, is_decomposed, objective_of, scattered_starts
 
 
@@ -38,7 +39,8 @@ def layer_sharpness(
         The sharpness of each layer, certified by its residual, and NaN where it could not be.
 
     Raises:
-        ValueError: For an `rtol` that the precision of the weights cannot meet.
+        ValueError: For an `rtol` that the precision of the weights cannot meet, and as `flowsim.sharpness` for weights
+            at which the gradient is not finite.
 
     Examples:
         >>> import flowsim, jax.numpy as jnp
@@ -49,7 +51,9 @@ def layer_sharpness(
     """
     resolve_rtol(rtol, weight_dtype(network))
     warn_of_single_precision(network)
-    return _layer_sharpness(network, problem, dense, rtol, max_restarts)
+    found = _layer_sharpness(network, problem, dense, rtol, max_restarts)
+    check_result(found, network, problem)
+    return found
 
 
 @compiled

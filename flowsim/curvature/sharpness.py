@@ -19,6 +19,7 @@ from ..problems import Problem, check_problem
 from ..runtime.compiling import compiled, is_traced
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs
+from .finiteness import check_gradient, check_result
 from .hessian import end_pairs, objective_of, quadratic_form
 from .line import Rows, after, certified, is_no_number, view_of_rows
 
@@ -52,7 +53,8 @@ def sharpness(
     Raises:
         RuntimeError: Where the eigenvalue could not be certified, outside of transformations, which cannot raise; and
             for second derivatives, which need those of u.
-        ValueError: For an `rtol` that the precision of the weights cannot meet.
+        ValueError: For an `rtol` that the precision of the weights cannot meet, and outside of transformations for
+            weights at which the risk or its gradient is NaN or infinite.
 
     Examples:
         >>> import flowsim, jax.numpy as jnp
@@ -69,10 +71,16 @@ def sharpness(
         # take less than a gigabyte up to 2²⁰ weights.
         found = end_pairs(network, problem, dense=False, dimension=96, rtol=rtol).pair(0)
     if not bool(found.converged):
+        if not np.isfinite(found.value):
+            check_gradient(network, problem)
+            raise RuntimeError(
+                "the sharpness is not certified: second derivatives of the risk are NaN or infinite at these weights, "
+                "where its gradient is finite; is there a power below two of zero? Write other weights, or |x|**1.5 "
+                "as (x**2 + 1e-12)**0.75"
+            )
         raise RuntimeError(
             f"the sharpness is not certified: best value {float(found.value):.6g} with residual "
-            f"{float(found.residual):.2g} after {int(found.products)} Hessian-vector products. Are the weights finite? "
-            "rtol=... asks for less; "
+            f"{float(found.residual):.2g} after {int(found.products)} Hessian-vector products; rtol=... asks for less; "
             "flowsim.curvature.top_eigenpair(..., max_restarts=..., dimension=...) takes more rounds, or wider ones"
         )
     return float(found.value)
@@ -104,7 +112,8 @@ def top_eigenpair(
 
     Raises:
         ValueError: For a start of another shape, and outside jit for one that is zero or not finite; for a dimension
-            below 3; for an `rtol` that the precision of the weights cannot meet.
+            below 3; for an `rtol` that the precision of the weights cannot meet; as `sharpness` for weights at which
+            the gradient is not finite.
 
     Examples:
         >>> import flowsim, jax.numpy as jnp
@@ -116,6 +125,7 @@ def top_eigenpair(
     block = None if start is None else _check_start(network, start)
     options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
     found = end_pairs(network, problem, start=block, **options).pair(0)
+    check_result(found.value, network, problem)
     return replace(found, vector=ravel_pytree(found.vector)[0])
 
 
@@ -163,7 +173,9 @@ def top_eigenpairs(
     if block is not None and block < 1:
         raise ValueError(f"block={block}: expected one vector or more to start from")
     options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
-    return end_pairs(network, problem, largest=count, block=count if block is None else block, **options)
+    found = end_pairs(network, problem, largest=count, block=count if block is None else block, **options)
+    check_result(found.values, network, problem)
+    return found
 
 
 class SpectralBounds(Shown, eqx.Module):
@@ -228,6 +240,7 @@ def spectral_bounds(
     both = _size(network) > 1
     options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
     found = end_pairs(network, problem, smallest=int(both), **options)
+    check_result(found.values, network, problem)
     (low, high), residuals = found.values[jnp.array([-1, 0])], found.residuals
     return SpectralBounds(low, high, residuals[-1], residuals[0], jnp.all(found.converged), found.products)
 

@@ -11,6 +11,7 @@ from ..problems import Problem
 from ..runtime.compiling import compiled
 from . import krylov, vectors
 from .eigenpair import decomposition, default_rtol, eigenvalues
+from .finiteness import check_result
 from .hessian import dense_hessian, hessian_product, is_decomposed, objective_of
 from .line import numbers_of, shape_of
 
@@ -176,7 +177,8 @@ def spectrum(
         The eigenvalues, or for each vector a measure that stands for them.
 
     Raises:
-        ValueError: For numbers that are not whole or too small.
+        ValueError: For numbers that are not whole or too small, and as `flowsim.sharpness` for weights at which the
+            gradient is not finite.
 
     Examples:
         >>> import flowsim, jax.numpy as jnp
@@ -187,7 +189,9 @@ def spectrum(
     check_spectrum(vectors, products, seed)
     warn_of_single_precision(network)
     first = (_FIRST_SEED + seed * vectors) % 2**31
-    return _spectrum(network, problem, exact, vectors, products, np.asarray(first, np.int32))
+    found = _spectrum(network, problem, exact, vectors, products, np.asarray(first, np.int32))
+    check_result(found.nodes, network, problem)
+    return found
 
 
 def check_spectrum(vectors: int, products: int, seed: int) -> None:

@@ -101,7 +101,8 @@ def descend(
         The run: its records, where it ended, and why.
 
     Raises:
-        ValueError: For arguments that cannot be right.
+        ValueError: For arguments that cannot be right, and for a risk or a gradient that is NaN or infinite at the
+            start, with the place in the network; inside `jax.jit` and `jax.vmap` such a run has diverged.
         TypeError: For arguments of another type.
         RuntimeError: Where it is differentiated backwards.
 

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..curvature.finiteness import check_gradient
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks.weights import weight_count
 from ..runtime.compiling import compilations_told, in_full_precision, is_traced
@@ -65,6 +66,7 @@ def drive(
     each call of the compiled loop, about every half a second, and when JAX begins to compile a program; not under a
     transformation of JAX, which never returns to Python. Raises `ValueError` for a checkpoint under a transformation of
     JAX, `TypeError` for an invalid `progress`, and what the problem raises for a network that it cannot start from.
+    Raises `NotFiniteError`, a `ValueError`, for a risk or a gradient that is NaN or infinite at the start.
     """
     traced = is_traced(request)
     if not traced or not is_traced((request.network, request.problem)):
@@ -120,6 +122,7 @@ def drive(
         if kept is not None:
             state = kept.load(lambda: state)
         state = ready(state, first=True)
+        _check_begun(request, state)
         report(state)
         # Matrices of curvature have a row for each weight, or for each sample where these are fewer.
         one_thread = partial(few_blas_threads, min(size, rows or size))
@@ -129,6 +132,7 @@ def drive(
             with one_thread(lapack=False):
                 state = advance(request, state, np.asarray(steps))
                 undecided = int(state.code) == UNDECIDED  # which waits for the program to end
+            _check_begun(request, state)
             # A call may have ended early, where steps of another kind came next.
             steps = calls.next(int(state.steps) + int(state.rejected_steps) - before, time.monotonic() - began)
             if undecided:
@@ -140,6 +144,15 @@ def drive(
                 kept.save_if_due(state, ended=not running)
             state = ready(state) if running else state
         return state
+
+
+def _check_begun(request: Request, state: RunState) -> None:
+    """Raise `NotFiniteError` for a run that diverged before its first step, as its gradient is not finite there.
+
+    The first attempt of a run has measured risk and gradient, so that a run which goes on pays nothing for it.
+    """
+    if int(state.code) == Outcome.DIVERGED and int(state.steps) == 0:
+        check_gradient(request.network, request.problem, "at the initial weights")
 
 
 def _is_new(structure: Any) -> bool:

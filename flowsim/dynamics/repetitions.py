@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree, UInt32
 
+from ..curvature.finiteness import check_gradient
 from ..networks import warn_of_single_precision
 from ..networks.weights import weight_count
 from ..probes import Probe
@@ -105,7 +106,7 @@ def repeat(
         The records of all repetitions, with a leading axis of seeds.
 
     Raises:
-        ValueError: For arguments that cannot be right.
+        ValueError: For arguments that cannot be right, and as `descend` for a gradient that is not finite at the start.
         TypeError: For arguments of another type, as an optimizer that draws nothing.
 
     Examples:
@@ -138,6 +139,8 @@ def repeat(
         record, objectives = _measure(dynamics, field, tools, known, states, clock)
         found.append(jax.device_get(record))
         gone.append(gone[-1] | ~(np.asarray(objectives) <= np.asarray(ceilings)))
+        if gone[-1].all() and not gone[-2].all():
+            check_gradient(network, problem, "at the initial weights")
     along = jax.tree.map(lambda *records: np.stack(records, axis=1), *found)
     lost = np.stack(gone[1:], axis=1)
     return Repetitions(

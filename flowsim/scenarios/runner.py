@@ -18,7 +18,7 @@ import numpy as np
 
 from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
 from ..comparison.forks import ForkError
-from ..data import Data, DataError, check_data
+from ..data import Data, check_data
 from ..dynamics import Stopping, stopping_for
 from ..formatting import ProgressCallback
 from ..kinds import reason_of, seeds
@@ -26,7 +26,7 @@ from ..networks import cast, shape_errors
 from ..probes import HELD_OUT, PROBES, BatchProbe, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Minibatches, Problem, RegularizedRisk
 from ..results.schema import MEASURES
-from ..results.store import StoreError
+from ..runtime.errors import UserError
 from ..solvers import SOLVERS
 from ..solvers.field import checked_parts
 from .document import ScenarioError
@@ -43,7 +43,7 @@ def failing(what: str) -> Iterator[None]:
     """Say in one message where `what` fails, unless it says so itself. Raises `ScenarioError`."""
     try:
         yield
-    except (DataError, ForkError, ScenarioError, StoreError, OSError, MemoryError, jax.errors.JaxRuntimeError):
+    except (UserError, ForkError, OSError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)

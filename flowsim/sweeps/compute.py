@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..batch import descend_batch
+from ..curvature.finiteness import check_gradient
 from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor, times_of_steps
 from ..edge import MODELS
 from ..kinds import reason_of
@@ -167,6 +168,9 @@ class _Work:
                     ends[row] = end
         for end in self._descents():
             with self._attempt(self._cell_of_descent(end.index)):
+                # Descents together see the risk alone: a gradient that is NaN shows one step later.
+                if end.network is None and end.facts["steps"] <= 1:
+                    check_gradient(self.networks[end.index[0]], self.problem, "at the initial weights")
                 self._note("descent", end.index, end.facts, end.network, ends.get(end.index[0]))
             if self.recipe.models and end.network is not None:
                 self._models(end.index, ends.get(end.index[0]))

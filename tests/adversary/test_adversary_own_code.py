@@ -10,6 +10,7 @@ from flowsim.scenarios import ScenarioError
 from flowsim.scenarios.runner import failing
 
 MODULE = """
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
@@ -24,6 +25,10 @@ def no_such_field(network):
 
 def of_numpy(x):
     return np.tanh(x)
+
+
+def of_a_root(x):
+    return jnp.sqrt(x - x)
 
 
 class NoStep(flowsim.Descent):
@@ -80,6 +85,8 @@ FAILURES = {
     "a probe of nothing": (run("record: 'own:no_such_field'"), "a run with own:no_such_field fails: AttributeError: "),
     "an optimizer": (run("descent: {optimizer: 'own:NoStep', learning_rates: [0.1], steps: 2}"),
         "a run with own:NoStep fails: KeyError: 'step' ("),
+    "a gradient that is NaN": (DATA + NETWORK.replace("0.5", "0.5, activation: 'own:of_a_root'") + FLOW,
+        "s.yaml: the gradient is NaN at the initial weights, in 18 of 18 entries of .stacks[0]: "),
     "validation errors": (run("figure: 'own:Unrefused'"),
         "found 'own:Unrefused', which cannot say what it refuses (KeyError: "),
     "a figure with arguments": (run("figure: 'own:Unmade'"), "figure: found 'own:Unmade', which cannot be made withou"),
