@@ -27,7 +27,7 @@ def made_run(times, excess, sharpness, *, rate=None, outcome=Outcome.CONVERGED, 
     along |= {"squared_distance": 2 * excess, "gradient_norm": np.sqrt(2 * excess), "sharpness": sharpness}
     counts = {"steps": steps, "rejected_steps": 2, "gradients": 7 * steps, "products": 3, "count": len(times)}
     ends = {name: np.array(count) for name, count in counts.items()} | {"code": np.array(int(outcome))}
-    ends |= {"time": times[-1], "loosened": np.array(1.0)}
+    ends |= {"time": times[-1], "loosened": np.array(1.0), "order": np.array(2.0)}
     known = {name: jnp.asarray(value) for name, value in (along | ends).items()}
     if rate is not None:
         known |= {"learning_rate": jnp.asarray(np.array(rate)), "sharpness_threshold": jnp.asarray(np.array(2 / rate))}

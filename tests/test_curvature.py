@@ -229,7 +229,7 @@ def test_a_look_at_second_derivatives_keeps_one_space_after_the_other():
     stopping = stopping_for(None, problem := Bowl(curvatures), curvatures.dtype)
     look = jax.jit(lambda start, end: limit_outcome(stopping, start, end, problem))
     program = look.lower(curvatures, curvatures**2).compile()
-    assert program.memory_analysis().temp_size_in_bytes < 42 * curvatures.nbytes
+    assert program.memory_analysis().temp_size_in_bytes < 48 * curvatures.nbytes
 
 
 @pytest.mark.slow

@@ -86,8 +86,7 @@ def degenerate_limit(
 
     def turn(index: Int[Array, ""], walk: _Walk) -> _Walk:
         here, number, onward = walk.here, index // (1 + returns), index % (1 + returns) == 0
-        points = [here, *(shaken(here, precision, seed) for seed in (1, 2))]
-        slopes = jax.lax.map(gradient, jax.tree.map(lambda *leaves: jnp.stack(leaves), *points))
+        slopes = jax.lax.map(lambda seed: gradient(where(seed > 0, shaken(here, precision, seed), here)), jnp.arange(3))
         slope = row(slopes, 0)
         model, product = local_quadratic_model(field.objective, here, slope), hessian_product(field.objective, here)
         components = model.coordinates(slope)

@@ -158,7 +158,7 @@ class GradientFlow(Flow):
     rtol: ArrayLike | None = None
     """Relative tolerance of a step; the default follows from the precision."""
     atol: ArrayLike | None = None
-    """Absolute tolerance of a step; by default 1e-3·rtol."""
+    """Absolute tolerance of a step; by default zero, as errors are measured beside each weight."""
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
@@ -170,7 +170,7 @@ class GradientFlow(Flow):
             )
 
     def checked(self, dtype: jnp.dtype) -> Self:
-        """Return the flow with the tolerances that it leaves open filled in: 1e-6 and 1e-3·rtol; in float32, 1e-4.
+        """Return the flow with the tolerances that it leaves open filled in: 1e-6, in float32 1e-4, and zero.
 
         Raises `TypeError` for a solver or a step control that cannot adapt, `ValueError` for tolerances that are given
         twice, or that the precision cannot meet.

@@ -81,7 +81,7 @@ def integrate(
             (`flowsim.solvers.default_solver`), and `Trajectory.method` names it. The steps of an explicit Diffrax
             solver never exceed what the sharpness allows it (`SharpnessLimitedController`).
         rtol: Relative tolerance of a step; by default 1e-6, in float32 1e-4.
-        atol: Absolute tolerance of a step; by default 1e-3·rtol.
+        atol: Absolute tolerance of a step, beside which smaller weights are not followed; by default 0.
         t1: The time at which the run ends at the latest.
         max_steps: The number of steps, accepted and rejected, after which it ends.
         ts: Increasing times of records, reached exactly; there is one at the end in any case.

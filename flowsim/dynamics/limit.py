@@ -87,7 +87,8 @@ def limit_outcome(
         return _by_curvature(stopping, start, network, problem, threshold)
     known = _known(_is_known_minimum(stopping, network, problem))
     stays = partial(_while_stable, network, problem, threshold)
-    return _choose(known, stays, lambda: _by_curvature(stopping, start, network, problem, threshold))
+    found = _choose(known, stays, lambda: _by_curvature(stopping, start, network, problem, threshold))
+    return jax.tree.map(jnp.asarray, found)
 
 
 @partial(compiled, few_calls=True)
@@ -103,7 +104,7 @@ def _while_stable(
     found = differentiable_sharpness(network, problem, dense=None, rtol=None)
     beyond = found.value > jnp.asarray(threshold) * (1 + digits)
     code = _choose(beyond, lambda: np.int32(Outcome.RUNNING), lambda: np.int32(Outcome.CONVERGED))
-    return jnp.asarray(code), jnp.asarray(2.0)
+    return code, np.asarray(2.0)
 
 
 def _by_curvature(
@@ -184,7 +185,7 @@ def _prospect(seen: _Seen, stopping: Stopping) -> tuple[PredictedLimit, _Prospec
         minimum=minimum,
         # Else no distance is short: a large learning rate may have led the weights far out.
         bounded=near & certain & ~problem.decreases_forever(network),
-        degenerate=~certain | end.leaves(),
+        degenerate=(~certain | end.leaves()) & ~lowest,
         order=jnp.asarray(2.0, exact.dtype),
         flat=jnp.zeros_like(exact),
     )

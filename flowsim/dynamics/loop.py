@@ -67,7 +67,7 @@ class RunState(eqx.Module):
     Before it has `begun`, by a first attempt of no length, nothing is measured. `stationarity` is the stationarity
     measure at the last termination check, usually the gradient norm. `fixed` says that the run is at a fixed point
     while its outcome is undecided, `recorded` that this state has been recorded. `order` is that to which the risk is
-    flat at the limit of a run that has converged, two unless it is degenerate.
+    flat at the limit, two unless that is degenerate.
     """
 
     dynamics: PyTree
@@ -163,7 +163,8 @@ def _with_outcome(request: Request, state: RunState, code: Int[Array, ""], order
     undecided = state.code == UNDECIDED
     watch = state.watch.after(state.attempts, state.stationarity)
     watch = jax.tree.map(lambda new, old: jnp.where(undecided, new, old), watch, state.watch)
-    order = jnp.where(undecided & (code == Outcome.CONVERGED), order, state.order).astype(state.order.dtype)
+    ended = undecided & ((code == Outcome.CONVERGED) | (code == Outcome.STATIONARY))
+    order = jnp.where(ended, order, state.order).astype(state.order.dtype)
     state = replace(state, code=jnp.where(undecided, code, state.code), order=order, watch=watch)
     return jax.lax.cond(undecided, lambda: _record(run, state), lambda: state)
 

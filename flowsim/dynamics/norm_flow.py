@@ -62,7 +62,7 @@ class NormFlow(Flow):
     rtol: ArrayLike | None = None
     """Relative tolerance of a step; by default 1e-6, in float32 1e-4."""
     atol: ArrayLike | None = None
-    """Absolute tolerance of a step; by default 1e-3·rtol."""
+    """Absolute tolerance of a step; by default zero."""
 
     attraction: ClassVar[float] = 10.0
     """κ, the rate at which it returns to the minimizers."""

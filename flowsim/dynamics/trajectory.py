@@ -86,6 +86,9 @@ class Trajectory(Drawn, eqx.Module):
     outputs."""
     loosened: Float[Array, ""]
     """The largest factor by which the tolerance had to be loosened where the gradient jumps, one for a smooth one."""
+    order: Float[Array, ""]
+    """The order k to which the risk is flat where the run ends: it rises like x^k there, k = 2 unless that is known to be
+    a degenerate point, which a flow approaches like t^(−1/(k−2))."""
     learning_rate: Float[Array, ""] | None
     """η of a descent, and of the flow that models one, `None` where there is none; of one that changes, the nominal
     rate."""
@@ -223,6 +226,7 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         gradients=gradients,
         products=products,
         loosened=loosened,
+        order=state.order,
         # A program returns what it only hands on as it was given, under `jax.grad` a number of NumPy's.
         learning_rate=None if rate is None else jnp.asarray(rate),
         sharpness_threshold=None if threshold is None else jnp.asarray(threshold),

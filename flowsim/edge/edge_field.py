@@ -20,12 +20,12 @@ Dherin (2021, "Implicit gradient regularization") speak. The parts of the first 
 grows or decays as the sharpness is above or below 2/η.
 """
 
+import math
 from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..curvature import vectors
@@ -145,5 +145,5 @@ def log_factor(
     x = 1 - exponent / logarithm_above
     below = jnp.maximum(x, 0) / reach
     bounded = jnp.minimum(x, 0) + reach * below / (1 + below**4) ** 0.25
-    value = np.log(logarithm_above) - x + jnp.log1p(-bounded) + bounded
+    value = math.log(logarithm_above) - x + jnp.log1p(-bounded) + bounded
     return value, (1 + (1 + below**4) ** -1.25 * bounded / (1 - bounded)) / logarithm_above

@@ -25,7 +25,7 @@ class OscillationFlow(DescentModel):
     """A flow of the centre of descent's oscillation, of its direction and of its amplitude.
 
     A kind of it says in which `vector_field`, and how many `passes` that takes. Steps are linearly implicit, within
-    `rtol` (default 1e-4, as such a model is itself a matter of η²) and `atol` (1e-3·rtol).
+    `rtol` (default 1e-4, as such a model is itself a matter of η²) and `atol` (default zero).
     """
 
     rtol: eqx.AbstractVar[ArrayLike | None]

@@ -144,6 +144,8 @@ def remarks_of_runs(shown: Recorded) -> list[str]:
             f"The gradient jumps on the way: steps were allowed errors of {loosened:.3g} times rtol, and no digit of "
             "where the flow ends is certain; with another rtol or solver it may end elsewhere"
         )
+    if (order := flow.number("order")) > 2:
+        remarks.append(_approach(order))
     remarks.extend(risk_remarks(shown))
     remarks.extend(_edge_remarks(shown))
     remarks.extend(_distance_remarks(shown))
@@ -151,6 +153,16 @@ def remarks_of_runs(shown: Recorded) -> list[str]:
         words = "The flow ended as asked" if flow.outcome.as_asked else "The flow did not converge"
         remarks.append(f"{words}: {flow.outcome.meaning}")
     return remarks
+
+
+def _approach(order: float) -> str:
+    """Return how a flow approaches a point at which the risk is flat to an `order` of more than two."""
+    whole = round(order)
+    if abs(order - whole) < 0.05 and whole > 2:
+        k, exponent = str(whole), "1" if whole == 3 else f"1/{whole - 2}"
+    else:
+        k, exponent = format_number(order, 3), format_number(1 / (order - 2), 3)
+    return f"The risk is flat to order {k} at the limit: the flow approaches it like t^(−{exponent})"
 
 
 def risk_remarks(shown: Recorded, *, most_names: int = 3) -> Iterator[str]:
@@ -249,6 +261,7 @@ def _summary_of_flow(flow: RecordedRun) -> dict[str, Any]:
         "gradients": None if math.isnan(gradients) else int(gradients),
         "products": int(flow.number("products")),
         "loosened": finite_or_none(flow.number("loosened")),
+        "order": finite_or_none(flow.number("order")),
         **_summary_of_end(flow),
     }
 

@@ -83,6 +83,7 @@ _LONG_NAMES = {
     "gradients": "number of evaluations of the gradient, NaN where it was not counted",
     "products": "number of Hessian-vector products, or rows of the Jacobian of the outputs",
     "loosened": "largest factor by which the tolerance was loosened, as the gradient jumps",
+    "order": "order to which the risk is flat at the end of the run, 2 unless that is a degenerate point",
     "minimal_risk": "least risk of all linear regressors",
     "largest_eigenvalue": "largest eigenvalue of the empirical covariance, Λ",
     "smallest_eigenvalue": "smallest eigenvalue of the empirical covariance, λ",

@@ -177,6 +177,7 @@ def _end(run: Trajectory) -> dict[str, Any]:
         "gradients": math.nan if run.gradients is None else float(run.gradients),
         "products": int(run.products),
         "loosened": float(run.loosened),
+        "order": float(run.order),
     }
 
 

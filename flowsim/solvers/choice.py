@@ -33,6 +33,7 @@ def default_solver(
     largest_rank: int = 2048,
     largest_overhead: float = 45,
     largest_hessian: int = 512,
+    smallest_low_rank: int = 128,
 ) -> diffrax.AbstractAdaptiveSolver:
     """Return the solver for a problem: by what its curvature costs.
 
@@ -53,6 +54,7 @@ def default_solver(
         largest_overhead: Up to which price for each step, in gradients, the Gauss–Newton matrix is taken: explicit
             stabilized steps of that price have a reach hρ of some 700.
         largest_hessian: Up to how many weights the Hessian is.
+        smallest_low_rank: Up to how many weights, and outputs, the Hessian replaces the Gauss–Newton matrix.
 
     Returns:
         The solver, with all that it takes filled in.
@@ -61,7 +63,9 @@ def default_solver(
     columns = 5 if jax.tree.leaves(weights)[0].dtype.itemsize < 8 else 8
     explicit = StabilitySwitching(rtol, atol)
     known = field.knows_gram(weights)
-    if rank is not None and passes is not None and rank <= largest_rank:
+    # Of few weights the Hessian has no more rows than the Gauss–Newton matrix, and leaves nothing out.
+    few = not known and rank is not None and count <= min(rank, smallest_low_rank)
+    if rank is not None and passes is not None and rank <= largest_rank and not few:
         # For a linear network that fits its optimum, what a Gauss–Newton matrix leaves out vanishes at the limit; to
         # follow it spared no steps on the way.
         followed = 0 if known else 8

@@ -22,9 +22,7 @@ from .field import norm, norms
 from .solver import CountsWork, Work
 
 
-def scaled_norm(
-    error: PyTree, y0: PyTree, y1: PyTree, tangent: PyTree, rtol: Any, atol: Any
-) -> Float[Array, ""]:
+def scaled_norm(error: PyTree, y0: PyTree, y1: PyTree, tangent: PyTree, rtol: Any, atol: Any) -> Float[Array, ""]:
     """Return the size of the error of a step from `y0` to `y1` in units of the tolerance, as `scaled_norms` does."""
     return scaled_norms((error,), y0, y1, tangent, rtol, atol)[0]
 
