@@ -208,8 +208,8 @@ def _memory(job: Job, weights: int, samples: int, *, of_process: float = 7e8) ->
         asked = flow_options(job.scenario)
         flow = GradientFlow(asked["solver"], rtol=asked["rtol"], atol=asked["atol"])
         copies = memory_of(flow.solver_for(job.network, job.problem), weights)
-        # Beyond 256 weights the termination check keeps 42 copies in the highest precision, after the steps.
-        of_check = 42 * jnp.result_type(float).itemsize * weights if weights > 256 else 0
+        # Beyond 256 weights the termination check keeps 48 copies in the highest precision, after the steps.
+        of_check = 48 * jnp.result_type(float).itemsize * weights if weights > 256 else 0
         needed += max(copy * (copies or 0), of_check)
         solver_known = copies is not None
     a_pass, chunk = job.problem.pass_bytes(job.network), job.problem.samples_at_once(job.network)

@@ -243,8 +243,8 @@ def _curves_up(seen: _Seen, end: PredictedLimit, zero: Float[ArrayLike, ""]) -> 
     """Tell whether the limit is a minimum, as far as the smallest eigenvalue of the Hessian there can tell.
 
     It is if that is positive beyond its own error, and not if it is negative beyond that, whatever its share of the
-    largest. Directions that are flat to rounding, or to `zero`, are those of a valley of minima if no gradient is left along them, and
-    if the risk does not fall a little further out either, as it does near a degenerate saddle. A direction that
+    largest. Directions that are flat to rounding, or to `zero`, are those of a valley of minima if no gradient is left
+    along them, and if the risk does not fall a little further out either, as near a degenerate saddle. A direction that
     curves down here, and may not where the weights are rounded otherwise, is none of these where its rounding changes
     the risk by all that it is. Where nothing curves at all the risk has to be constant, or higher by more than
     rounding: at the zero network of many layers only derivatives of higher order lead down.

@@ -87,8 +87,8 @@ class Trajectory(Drawn, eqx.Module):
     loosened: Float[Array, ""]
     """The largest factor by which the tolerance had to be loosened where the gradient jumps, one for a smooth one."""
     order: Float[Array, ""]
-    """The order k to which the risk is flat where the run ends: it rises like x^k there, k = 2 unless that is known to be
-    a degenerate point, which a flow approaches like t^(−1/(k−2))."""
+    """The order k to which the risk is flat where the run ends: there it rises like x^k, and k is two unless that is
+    known to be a degenerate point, which a flow approaches like t^(−1/(k−2))."""
     learning_rate: Float[Array, ""] | None
     """η of a descent, and of the flow that models one, `None` where there is none; of one that changes, the nominal
     rate."""

@@ -58,7 +58,7 @@ class FlowSettings(Section):
     rtol: float | None = Field(default=None, gt=0, lt=1, examples=[1e-6])
     """Relative tolerance of one step; null: the default for the precision."""
     atol: float | None = Field(default=None, ge=0, examples=[1e-9])
-    """Absolute tolerance of one step; null: the default for the precision."""
+    """Absolute tolerance of one step; null: none, as errors are measured beside each weight."""
     gradient_norm: float | None = Field(default=None, gt=0, examples=[1e-8])
     """The flow has reached its limit once the norm of the gradient is this small, at a minimum; null: the default."""
     remaining: float | None = Field(default=None, gt=0, examples=[1e-6])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..curvature.vectors import scaled
 from .field import Measured, norms
 from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
-from .step_control import SpectralRadius, growth, scaled_norm
+from .step_control import SpectralRadius, growth, rounding_of, scaled_norm
 
 # The stages of the last method in the table.
 MOST_STAGES = 500
@@ -100,7 +100,14 @@ class RungeKuttaChebyshev(MeasuringSolver):
         spent = Work(jnp.where(h == 0, 0, stages), jnp.where(h == 0, 0, iterations))
         state = _State(end, radius, solver_state.work + spent)
         dense = {"y0": y0, "y1": y1, "k0": tangent, "k1": scaled(h, end.slope)}
-        return y1, Proposal(size, factor), dense, state, diffrax.RESULTS.successful
+        wrong, weights = norms(error, y0)
+        return (
+            y1,
+            Proposal(size, factor, rounded=wrong <= rounding_of(weights)),
+            dense,
+            state,
+            diffrax.RESULTS.successful,
+        )
 
 
 def limit_growth(

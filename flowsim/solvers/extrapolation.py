@@ -15,7 +15,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from ..curvature.vectors import combination
 from .field import Measured, norms
 from .solver import MeasuringSolver, Proposal, Work
-from .step_control import growth, scaled_norm, size_beside_increment
+from .step_control import growth, rounding_of, scaled_norm, size_beside_increment
 
 
 def substeps(
@@ -144,6 +144,7 @@ class Table(eqx.Module):
     errors: Float[Array, " orders"]
     increment: PyTree
     passes: Int[Array, ""]
+    rounded: Bool[Array, ""]
 
     @property
     def error(self) -> Float[Array, ""]:
@@ -199,7 +200,7 @@ def extrapolate(
     zeros = jax.tree.map(jnp.zeros_like, y0)
     dtype = jax.tree.leaves(y0)[0].dtype
     ends = jax.tree.map(lambda leaf: jnp.zeros((columns, *leaf.shape), leaf.dtype), y0)
-    empty = Table(ends, jnp.array(0), jnp.full(columns + 1, jnp.inf, dtype), zeros, jnp.array(0))
+    empty = Table(ends, jnp.array(0), jnp.full(columns + 1, jnp.inf, dtype), zeros, jnp.array(0), jnp.array(False))
 
     def unfinished(table: Table) -> Array:
         falling = (table.rows < 4) | (table.errors[table.rows] < table.errors[table.rows - 1])
@@ -214,7 +215,9 @@ def extrapolate(
         error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), tangent, rtol, atol)
         error = jnp.maximum(error, size_beside_increment(difference, increment, y0))
         error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
-        return Table(ends, rows, table.errors.at[rows].set(error), increment, table.passes + passes)
+        wrong, size = norms(difference, y0)
+        rounded = wrong <= rounding_of(size)
+        return Table(ends, rows, table.errors.at[rows].set(error), increment, table.passes + passes, rounded)
 
     return jax.lax.while_loop(unfinished, add_row, empty)
 

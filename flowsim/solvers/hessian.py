@@ -223,7 +223,7 @@ class HessianExtrapolation(ExtrapolatedSolver):
         spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, products + table.passes)
         end = self.measure_at(terms, t1, y1, args)
         state = _State(end, hessian, kept, allowed, too_long, solver_state.work + spent)
-        proposal = Proposal(table.error, length / h, aimed=True)
+        proposal = Proposal(table.error, length / h, aimed=True, rounded=table.rounded)
         return y1, proposal, {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
     def price(self, spent: Work) -> Array:

@@ -136,7 +136,7 @@ class LowRankExtrapolation(ExtrapolatedSolver):
         length, allowed = state.allowed.after(h, table.error, factor)
         work += state.work
         state = dataclasses.replace(state, measured=end, curvature=matrix.size, allowed=allowed, work=work)
-        proposal = Proposal(table.error, length / h, aimed=True)
+        proposal = Proposal(table.error, length / h, aimed=True, rounded=table.rounded)
         return y1, proposal, {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
     def _update_residual(

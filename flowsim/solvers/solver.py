@@ -74,20 +74,27 @@ class Proposal(eqx.Module):
         factor: What leads from its length to that of the next, or of the next attempt.
         rough: Whether the error is larger than that of so short a step in any field without jumps.
         aimed: Whether the next is to end where something is looked for, so that the step control obeys to the digit.
+        rounded: Whether the error may be the rounding of y.
     """
 
     size: Float[Array, ""]
     factor: Float[Array, ""]
     rough: Bool[Array, ""]
     aimed: Bool[Array, ""]
+    rounded: Bool[Array, ""]
 
     def __init__(
-        self, size: Float[Array, ""], factor: Float[Array, ""], rough: ArrayLike = False, aimed: ArrayLike = False
+        self,
+        size: Float[Array, ""],
+        factor: Float[Array, ""],
+        rough: ArrayLike = False,
+        aimed: ArrayLike = False,
+        rounded: ArrayLike = False,
     ):
         # Where the field left its domain nothing is known but that the step is too long.
         unknown = jnp.isnan(size) | jnp.isnan(factor)
         self.size, self.factor = jnp.where(unknown, jnp.inf, size), jnp.where(unknown, 0, factor).astype(size.dtype)
-        self.rough, self.aimed = jnp.asarray(rough), jnp.asarray(aimed)
+        self.rough, self.aimed, self.rounded = jnp.asarray(rough), jnp.asarray(aimed), jnp.asarray(rounded)
 
 
 class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):

@@ -170,7 +170,9 @@ class SpectralRadius(eqx.Module):
         tilt = jnp.where(jnp.isfinite(tilt), tilt, 0)
         ahead = vectors.where(known, vectors.scaled(1 / grown, change), vectors.scaled(1 / length, displacement))
         direction = jax.tree.map(lambda a, b: a + tilt.astype(a.dtype) * b, ahead, slope)
-        found = SpectralRadius(direction, jnp.where(jnp.isfinite(value), value, self.value))
+        # Beside a large f, small weights allow only differences that its rounding hides.
+        seen = jnp.isfinite(value) & (grown > 10 * jnp.finfo(grown.dtype).eps * speed)
+        found = SpectralRadius(direction, jnp.where(seen, value, self.value))
         return found, vectors.scaled(length, direction)
 
 

@@ -11,7 +11,7 @@ solver takes, go through the same loop.
 import functools
 import operator
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import diffrax
 import equinox as eqx
@@ -93,9 +93,9 @@ class Rounding(eqx.Module):
 
     A weight that symmetry holds at zero moves by rounding alone, and no step is exact beside that. Its error is as
     large a part of its increment in every step, however short, where that of any smooth motion falls at least like the
-    length. So where an attempt is tried again, shorter, with an error that has not fallen in units of the tolerance,
-    the share is ε, and ten times as much at each further sign of this kind, up to `most` times rtol. It only rises, as
-    what is rounding stays so. `size` and `length` are those of the attempt before if it was rejected, else zero.
+    length. So where an attempt is tried again, shorter, with an error that may be rounding and has not fallen in units
+    of the tolerance, the share is ε, and ten times as much at each further sign of this kind, up to `most` times rtol.
+    It only rises, as what is rounding stays so. `size` and `length` are those of the attempt before if it was rejected, else zero.
     """
 
     share: Float[Array, ""]
@@ -110,10 +110,16 @@ class Rounding(eqx.Module):
         return cls(zero, zero, zero)
 
     def after(
-        self, size: Float[Array, ""], length: Float[Array, ""], kept: Bool[Array, ""], rtol: Float[Array, ""]
+        self,
+        size: Float[Array, ""],
+        length: Float[Array, ""],
+        kept: Bool[Array, ""],
+        rtol: Float[Array, ""],
+        *,
+        rounded: Bool[Array, ""],
     ) -> "Rounding":
         """Return what is known after an attempt with an error of a `size` in units of the tolerance."""
-        stays = jnp.isfinite(self.size) & (size > 0.5 * self.size) & (length < 0.6 * self.length) & ~kept
+        stays = rounded & jnp.isfinite(self.size) & (size > 0.5 * self.size) & (length < 0.6 * self.length) & ~kept
         more = jnp.maximum(10 * self.share, float(jnp.finfo(size.dtype).eps))
         share = jnp.where(stays, jnp.minimum(more, jnp.maximum(self.most * rtol, self.share)), self.share)
         size, length = (jnp.where(kept, 0, number).astype(share.dtype) for number in (size, length))
@@ -255,7 +261,7 @@ class Stepper(eqx.Module):
             rtol, steady = jnp.asarray(self._proposing.rtol), self._proposing.steady_order(state.solver)
             after = smoothness.after(error.size, length, distance, jnp.asarray(kept), rtol, rough=error.rough)
             smoothness = jax.tree.map(lambda new, old: jnp.where(steady, new, old), after, smoothness)
-            rounding = rounding.after(error.size, length, jnp.asarray(kept), rtol)
+            rounding = rounding.after(error.size, length, jnp.asarray(kept), rtol, rounded=error.rounded)
         solver, candidate = jax.tree.map(lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, point))
         if not state.blank:  # the solver knew where it begins: the first attempt changes nothing
             tried, before = (solver, controller, work), (state.solver, state.controller, state.work)

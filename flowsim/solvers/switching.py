@@ -15,7 +15,7 @@ from .chebyshev import MOST_STAGES, RungeKuttaChebyshev, defect, limit_growth
 from .explicit_methods import explicit_methods, explicit_step, fourth_order, second_order
 from .field import Measured, norms
 from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
-from .step_control import SpectralRadius, growth, scaled_norms
+from .step_control import SpectralRadius, growth, rounding_of, scaled_norms
 
 # The kinds of steps: Tsit5, of order five; stabilized ones of order four, and of order two.
 _FIFTH, _FOURTH, _SECOND = 0, 1, 2
@@ -201,7 +201,7 @@ class StabilitySwitching(MeasuringSolver):
         size2 = jnp.where(h * bound > second_order(self.max_stages).reach[-1], jnp.inf, size2)
         size = jnp.where(kind == _SECOND, size2, size)
         change = jax.tree.map(jnp.subtract, end.slope, start.slope)
-        before, after, changed, wrong = norms(start.slope, end.slope, change, error)
+        before, after, changed, wrong, weights = norms(start.slope, end.slope, change, error, y0)
         most = limit_growth(jnp.full_like(h, jnp.inf), before, after)
         kind_next, length, fourth = self._next(_Taken(h, bound, kind, size, size2, most), solver_state.fourth)
         gradients = iterations + jnp.where(h == 0, 0, _evaluations(method))
@@ -210,7 +210,8 @@ class StabilitySwitching(MeasuringSolver):
         kind_next = jnp.where(h == 0, kind, kind_next)
         state = _State(end, radius, kind_next, fourth, work)
         rough = (kind == _FIFTH) & (bound > 0) & self._is_rough(h, bound, before, changed, wrong)
-        return y1, Proposal(size, length / h, rough), dense, state, diffrax.RESULTS.successful
+        proposal = Proposal(size, length / h, rough, rounded=wrong <= rounding_of(weights))
+        return y1, proposal, dense, state, diffrax.RESULTS.successful
 
     def _iterations_due(self, h: Float[Array, ""], state: _State) -> tuple[Int[Array, ""], Radius]:
         """Return the steps of power iteration that are due before a step of length h, and the radius as it is then."""
