@@ -279,7 +279,8 @@ class CentralSteps(ProposingSolver):
         tangent = vectors.scaled(h, state.measured.slope)
 
         def error(difference: PyTree, increment: PyTree) -> Float[Array, ""]:
-            own = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), tangent, self.rtol, self.atol)
+            moved = jax.tree.map(jnp.add, y0, increment)
+            own = scaled_norm(difference, y0, moved, tangent, self.rtol, self.atol, slack=1.0)
             return jnp.maximum(own, size_beside_increment(difference, increment, y0))
 
         def read(now: _Round) -> _Round:

@@ -101,13 +101,8 @@ class RungeKuttaChebyshev(MeasuringSolver):
         state = _State(end, radius, solver_state.work + spent)
         dense = {"y0": y0, "y1": y1, "k0": tangent, "k1": scaled(h, end.slope)}
         wrong, weights = norms(error, y0)
-        return (
-            y1,
-            Proposal(size, factor, rounded=wrong <= rounding_of(weights)),
-            dense,
-            state,
-            diffrax.RESULTS.successful,
-        )
+        proposal = Proposal(size, factor, rounded=wrong <= rounding_of(weights))
+        return y1, proposal, dense, state, diffrax.RESULTS.successful
 
 
 def limit_growth(

@@ -212,7 +212,9 @@ def extrapolate(
         ends = jax.tree.map(lambda buffer, new: buffer.at[rows - 1].set(new), table.ends, end)
         increment = combination(weights[rows], ends)
         difference = combination(differences[rows], ends)
-        error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), tangent, rtol, atol)
+        # The last row is the first whose error is below one, and its estimate has no margin.
+        moved = jax.tree.map(jnp.add, y0, increment)
+        error = scaled_norm(difference, y0, moved, tangent, rtol, atol, slack=1.0)
         error = jnp.maximum(error, size_beside_increment(difference, increment, y0))
         error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
         wrong, size = norms(difference, y0)

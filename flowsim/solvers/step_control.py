@@ -22,9 +22,11 @@ from .field import norm, norms
 from .solver import CountsWork, Work
 
 
-def scaled_norm(error: PyTree, y0: PyTree, y1: PyTree, tangent: PyTree, rtol: Any, atol: Any) -> Float[Array, ""]:
+def scaled_norm(
+    error: PyTree, y0: PyTree, y1: PyTree, tangent: PyTree, rtol: Any, atol: Any, *, slack: float = 3.0
+) -> Float[Array, ""]:
     """Return the size of the error of a step from `y0` to `y1` in units of the tolerance, as `scaled_norms` does."""
-    return scaled_norms((error,), y0, y1, tangent, rtol, atol)[0]
+    return scaled_norms((error,), y0, y1, tangent, rtol, atol, slack=slack)[0]
 
 
 def scaled_norms(

@@ -95,7 +95,8 @@ class Rounding(eqx.Module):
     large a part of its increment in every step, however short, where that of any smooth motion falls at least like the
     length. So where an attempt is tried again, shorter, with an error that may be rounding and has not fallen in units
     of the tolerance, the share is ε, and ten times as much at each further sign of this kind, up to `most` times rtol.
-    It only rises, as what is rounding stays so. `size` and `length` are those of the attempt before if it was rejected, else zero.
+    It only rises, as what is rounding stays so. `size` and `length` are those of the attempt before if it was rejected,
+    else zero.
     """
 
     share: Float[Array, ""]
