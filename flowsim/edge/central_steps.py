@@ -18,7 +18,7 @@ from ..solvers import Proposal, ProposingSolver
 from ..solvers.extrapolation import best_factor, extrapolation_weights
 from ..solvers.field import GradientField, Measured, norm
 from ..solvers.solver import Work, no_work
-from ..solvers.step_control import scaled_norm, size_beside_increment
+from ..solvers.step_control import rounding_of, scaled_norm, size_beside_increment
 from .approach import Approach
 from .central_curvature import CentralCurvature
 from .central_edge import Face
@@ -81,6 +81,11 @@ class _Table(eqx.Module):
     def error(self) -> Float[Array, ""]:
         """The error estimate of the last row."""
         return self.errors[self.row]
+
+    @property
+    def difference(self) -> PyTree:
+        """The difference of two increments from which that follows."""
+        return vectors.combination(jnp.asarray(extrapolation_weights(len(self.errors) - 1)[1])[self.row], self.ends)
 
     def further(
         self, moved: PyTree, error: Callable[[PyTree, PyTree], Float[Array, ""]], counts: Bool[Array, ""]
@@ -259,9 +264,9 @@ class CentralSteps(ProposingSolver):
         aimed = ended & (long | (onward > 0)) | ~state.known
         size = jnp.where(long | ~state.known, 2.0, end.table.error)
         factor = jnp.where(state.known, length / h, 1.0)
-        proposal = Proposal(
-            size, jnp.where(aimed, factor, best_factor(end.table.errors, end.table.row, self.overhead)), aimed=aimed
-        )
+        factor = jnp.where(aimed, factor, best_factor(end.table.errors, end.table.row, self.overhead))
+        rounded = norm(end.table.difference) <= rounding_of(norm(y0))
+        proposal = Proposal(size, factor, aimed=aimed, rounded=rounded)
         result = diffrax.RESULTS.where(crowded, diffrax.RESULTS.internal_error, diffrax.RESULTS.successful)
         state = dataclasses.replace(after, approach=approach)
         return end.point, proposal, {"y0": y0, "y1": end.point}, state, result
