@@ -278,7 +278,9 @@ def test_eigenvectors_that_turn_into_each_other_end_at_the_projection_onto_what_
     check_complementarity(edge)
     run, _ = central(start, problem, **until(10.0), rtol=1e-4)
     np.testing.assert_allclose(matrix_of(run), EDGE * np.eye(3), atol=1e-3)
-    assert run.steps < 40  # 16 measured, and 79 where the second had to come to ten digits while one alone was held
+    # 48 measured, with small entries followed to their own digits (16 beside an absolute tolerance). Where the second
+    # had to come to ten digits while one alone was held, there were 79 beside an absolute tolerance.
+    assert run.steps < 60
 
 
 @pytest.mark.slow
