@@ -15,7 +15,7 @@ from ..dynamics import Optax, as_descent
 from ..dynamics.descent import Descent
 from ..dynamics.gradient_descent import GradientDescent
 from ..dynamics.learning_rates import check_learning_rate, is_of_function, with_rate
-from ..dynamics.outcome import Outcome
+from ..dynamics.outcome import Outcome, decide
 from ..dynamics.termination import divergence_ceiling
 from ..networks import cast, records, split
 from ..problems import Problem
@@ -151,9 +151,13 @@ def _step(kernel: Kernel, fixed: PyTree, batch: BatchState) -> BatchState:
     objectives, move = kernel.evaluate(batch.weights, fixed)
     ceilings = jnp.where(batch.steps == 0, divergence_ceiling(objectives), batch.ceilings)
     lost = ~jnp.isfinite(objectives) | (objectives > ceilings)
-    outcome = jnp.where(batch.steps >= batch.limits, Outcome.STEP_LIMIT, Outcome.RUNNING)
-    outcome = jnp.where(objectives <= batch.floors, Outcome.RISK_REACHED, outcome)
-    outcome = jnp.where(lost, Outcome.DIVERGED, outcome)
+    outcome = decide(
+        {
+            Outcome.DIVERGED: lost,
+            Outcome.RISK_REACHED: objectives <= batch.floors,
+            Outcome.STEP_LIMIT: jnp.asarray(batch.steps >= batch.limits),
+        }
+    )
     codes = jnp.where(batch.codes == Outcome.RUNNING, outcome.astype(batch.codes.dtype), batch.codes)
     batch = batch._replace(codes=codes, ceilings=ceilings)
     moving = _moving(batch)

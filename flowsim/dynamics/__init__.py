@@ -38,7 +38,7 @@ from .optimizers import (
     check_maker as check_maker,
     is_transformation as is_transformation,
 )
-from .outcome import Outcome as Outcome
+from .outcome import Outcome as Outcome, decide as decide
 from .repetitions import Repetitions as Repetitions, repeat as repeat
 from .stopping import Stopping as Stopping, objective_floor as objective_floor, stopping_for as stopping_for
 from .termination import outcome_by_curvature as outcome_by_curvature, outcome_by_gradient as outcome_by_gradient

@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, ArrayLike, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 
 from ..networks import records
 from ..problems import Problem
@@ -98,33 +98,36 @@ class BranchPoint(eqx.Module):
         same_pace = steady and _equal(dynamics.time_of_step(), self.dynamics.time_of_step())
         here = Origin(self.state.clock, self.state.steps)
         origin = self.run.origin if same_pace else None if dynamics.is_scheduled() else here
+        unchanged = whole and _equal(dynamics, self.dynamics)
         # Limits are those of one call: the next has its own.
-        limited = int(self.state.code) in (Outcome.STEP_LIMIT, Outcome.TIME_LIMIT)
-        unchanged = whole and not limited and _equal(dynamics, self.dynamics)
-        code = self.state.code if unchanged else np.full_like(self.state.code, Outcome.RUNNING)
-        return Begin(self.state, origin, code, memory=keeps, whole=whole)
+        ended = unchanged and not Outcome(int(self.state.code)).ran_out
+        code = self.state.code if ended else np.full_like(self.state.code, Outcome.RUNNING)
+        question = self.state.question if unchanged else np.zeros_like(self.state.question)
+        return Begin(self.state, origin, code, question, memory=keeps, whole=whole)
 
 
 class Begin(eqx.Module):
     """The `state` from which a run goes on: with its `memory` or without, or as a `whole`.
 
-    `origin` is from where on time is counted, `None` for the beginning of the run. `code` is the outcome of a whole:
-    RUNNING, unless nothing differs from a run that came to its end here.
+    `origin` is from where on time is counted, `None` for the beginning of the run. `code` and `question` are those of a
+    whole: RUNNING, and no question, unless nothing differs from a run that came to its end here.
     """
 
     state: Any
     origin: Origin | None
     code: Int[ArrayLike, ""]
+    question: Bool[ArrayLike, ""]
     memory: bool = eqx.field(static=True)
     whole: bool = eqx.field(static=True)
 
     def of(self, fresh: Any) -> Any:
         """Return the state that a run of this beginning has in place of a `fresh` one."""
         if self.whole:
+            code, question = map(jax.numpy.asarray, (self.code, self.question))
             return eqx.tree_at(
-                lambda state: (state.schedule, state.recorded, state.code),
+                lambda state: (state.schedule, state.recorded, state.code, state.question),
                 self.state,
-                (fresh.schedule, fresh.recorded, jax.numpy.asarray(self.code)),
+                (fresh.schedule, fresh.recorded, code, question),
                 is_leaf=lambda leaf: leaf is None,
             )
         dynamics = fresh.dynamics

@@ -19,7 +19,7 @@ from ..runtime.threads import few_blas_threads, knows_lapack
 from .checkpoint import Checkpoint
 from .descent import words
 from .loop import Request, RunState, advance, check_limit, run_to_end, start_state
-from .outcome import UNDECIDED, Outcome
+from .outcome import Outcome
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def drive(
             # The first call of a program loads LAPACK, if it needs it, and only what is loaded has its threads limited.
             loads = not knows_lapack() and (_is_new(jax.tree.structure((request, state))) if first else turned)
             # A branch from where its run had ended makes a record, but no step.
-            ended = int(state.code) > Outcome.RUNNING and not bool(state.recorded)
-            begins = first and (ended or measured is not None)
+            unrecorded = _has_ended(state) and not bool(state.recorded)
+            begins = first and (unrecorded or measured is not None)
             return advance(request, state, np.asarray(0)) if loads or begins else state
 
         if kept is not None:
@@ -126,20 +126,20 @@ def drive(
         report(state)
         # Matrices of curvature have a row for each weight, or for each sample where these are fewer.
         one_thread = partial(few_blas_threads, min(size, rows or size))
-        running = int(state.code) <= Outcome.RUNNING
+        running = not _has_ended(state)
         while running:
             began, before = time.monotonic(), int(state.steps) + int(state.rejected_steps)
             with one_thread(lapack=False):
                 state = advance(request, state, np.asarray(steps))
-                undecided = int(state.code) == UNDECIDED  # which waits for the program to end
+                question = bool(state.question)  # which waits for the program to end
             _check_begun(request, state)
             # A call may have ended early, where steps of another kind came next.
             steps = calls.next(int(state.steps) + int(state.rejected_steps) - before, time.monotonic() - began)
-            if undecided:
+            if question:
                 with one_thread():
                     state = jax.block_until_ready(check_limit(request, state))
             report(state)
-            running = int(state.code) <= Outcome.RUNNING
+            running = not _has_ended(state)
             if kept is not None:
                 kept.save_if_due(state, ended=not running)
             state = ready(state) if running else state
@@ -222,4 +222,4 @@ class FlowProgress:
 
 
 def _has_ended(state: RunState | None) -> bool:
-    return state is not None and int(state.code) > Outcome.RUNNING
+    return state is not None and int(state.code) != Outcome.RUNNING and not bool(state.question)

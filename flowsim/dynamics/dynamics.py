@@ -40,7 +40,7 @@ class Attempt(eqx.Module):
     cut: Bool[Array, ""]
     """Whether that is shorter than the dynamics proposed."""
     fault: Int[Array, ""]
-    """The number of the `Outcome` that ends the run here, or RUNNING."""
+    """What went wrong, as the number of an `Outcome`: SOLVER_FAILED, DIVERGED or STALLED; RUNNING where nothing did."""
 
 
 class Dynamics(eqx.Module):

@@ -21,7 +21,7 @@ from .descent import Descent
 from .dynamics import DYNAMICS, Attempt, Clock, Dynamics
 from .gradient_descent import GradientDescent
 from .learning_rates import Scalar, is_scheduled, is_settled, largest_rate, nominal_rate, rate_from
-from .outcome import Outcome, or_else
+from .outcome import Outcome, decide
 
 
 class FlowState(eqx.Module):
@@ -90,8 +90,7 @@ class Flow(Dynamics):
         field = field.along(state.flattened_by)
         stepper, over = self.stepper(field, state.point), self.vector_field(field)
         tried = stepper.attempt(over, state.point, state.stepper, longest, begun=begun)
-        fault = or_else(jnp.asarray(Outcome.RUNNING, jnp.int32), ~(tried.state.wanted > 0), Outcome.STALLED)
-        fault = or_else(fault, ~tried.okay, Outcome.SOLVER_FAILED)
+        fault = decide({Outcome.STALLED: ~(tried.state.wanted > 0), Outcome.SOLVER_FAILED: ~tried.okay})
         after = replace(state, point=tried.point, stepper=tried.state)
         return Attempt(tried.kept, after, tried.length, tried.cut, fault)
 

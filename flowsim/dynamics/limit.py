@@ -24,7 +24,7 @@ from ..problems import Problem
 from ..runtime.compiling import compiled, is_traced
 from ..solvers.field import GradientField, gradient_field, norm
 from .degenerate_limit import degenerate_limit
-from .outcome import Outcome, or_else
+from .outcome import Outcome, decide
 from .predicted_limit import PredictedLimit, predict_limit, shaken
 from .stopping import Stopping, standard_remaining
 
@@ -50,15 +50,17 @@ class _Seen(eqx.Module):
 
 
 class _Prospect(eqx.Module):
-    """What is known before the curvature at the limit is: the outcome there if it is a minimum, and if not.
+    """What is known before the curvature at the limit is.
 
+    The run is `at_limit`, and if that is no minimum, it `leaves`; or a gradient norm is `enough`, whatever the limit.
     Unless it is `known`, or makes no difference, whether this is a `minimum` is to be asked. At a `bounded` one the
     risk does not fall for ever. The limit may be `degenerate`, which is to be asked too: then the risk is flat to an
     `order` of more than two, and curvatures up to `flat` there count as zero.
     """
 
-    if_minimum: Int[Array, ""]
-    if_not: Int[Array, ""]
+    at_limit: Bool[Array, ""]
+    leaves: Bool[Array, ""]
+    enough: Bool[Array, ""]
     known: Bool[Array, ""]
     minimum: Bool[Array, ""]
     bounded: Bool[Array, ""]
@@ -119,13 +121,19 @@ def _by_curvature(
     )
     prospect = _known(prospect)
     minimum = _choose(prospect.known, lambda: prospect.minimum, lambda: _curves_up(seen, end, prospect.flat))
-    code = _choose(minimum, lambda: prospect.if_minimum, lambda: prospect.if_not)
     endless = _choose(minimum & prospect.bounded, lambda: np.False_, lambda: _has_no_minimizer(seen, end))
+    code = decide(
+        {
+            Outcome.NO_MINIMIZER: endless,
+            Outcome.CONVERGED: prospect.at_limit & minimum,
+            Outcome.STATIONARY: prospect.at_limit & ~minimum & ~prospect.leaves,
+            Outcome.GRADIENT_REACHED: prospect.enough,
+        }
+    )
     if threshold is not None:
-        minimizer = ~endless & ((code == Outcome.CONVERGED) | (code == Outcome.GRADIENT_REACHED))
+        minimizer = (code == Outcome.CONVERGED) | (code == Outcome.GRADIENT_REACHED)
         sharper = _choose(minimizer, lambda: _is_sharper(seen, end, jnp.asarray(threshold)), lambda: np.False_)
         code = _choose(sharper, lambda: np.int32(Outcome.RUNNING), lambda: code)
-    code = _choose(endless, lambda: np.int32(Outcome.NO_MINIMIZER), lambda: code)
     return jnp.asarray(code), jnp.asarray(prospect.order)
 
 
@@ -173,14 +181,10 @@ def _prospect(seen: _Seen, stopping: Stopping) -> tuple[PredictedLimit, _Prospec
     certain, enough = end.is_certain() & resolved, jnp.isinf(remaining) & ~decided & ~end.around.falls_off()
     # At the infimum to rounding, the distance to a degenerate minimum need not be known.
     at_limit = (near & certain) | (lowest & ~certain)
-
-    def outcome(reached: Array, there: Outcome) -> Array:
-        code = jnp.where(reached, there, Outcome.RUNNING)
-        return or_else(code, enough, Outcome.GRADIENT_REACHED).astype(jnp.int32)
-
     return end, _Prospect(
-        if_minimum=outcome(at_limit, Outcome.CONVERGED),
-        if_not=outcome(at_limit & ~end.leaves(), Outcome.STATIONARY),
+        at_limit=at_limit,
+        leaves=end.leaves(),
+        enough=enough,
         known=decided | best | ~(near & certain),
         minimum=minimum,
         # Else no distance is short: a large learning rate may have led the weights far out.
@@ -200,10 +204,10 @@ def _degenerate_prospect(
     found = degenerate_limit(field, end.floor, seen.precision)
     distance, travelled = _norm_between(found.limit, here), _norm_between(here, origin)
     near = distance <= jnp.asarray(stopping.remaining) * (travelled + distance)
-    running, stationary = (jnp.asarray(code, jnp.int32) for code in (Outcome.RUNNING, Outcome.STATIONARY))
     there = _Prospect(
-        if_minimum=jnp.where(near, Outcome.CONVERGED, Outcome.RUNNING).astype(jnp.int32),
-        if_not=jnp.where(near, stationary, running),
+        at_limit=near,
+        leaves=jnp.array(False),
+        enough=jnp.array(False),
         known=prospect.known & prospect.minimum | ~near | found.falls,
         minimum=prospect.known & prospect.minimum & ~found.falls,
         bounded=near & ~found.falls,

@@ -16,11 +16,13 @@ from ..runtime.compiling import compiled
 from ..solvers.field import GradientField, gradient_field
 from .branches import Begin
 from .dynamics import Attempt, Clock, Dynamics
-from .outcome import UNDECIDED, Outcome, or_else
+from .outcome import Outcome, decide
 from .records import Instruments
 from .schedule import Scales, Schedule
 from .stopping import Stopping
-from .termination import Watch, check_termination, divergence_ceiling, outcome_by_curvature
+from .termination import OUTCOMES_OF_A_CHECK, Watch, check_termination, divergence_ceiling, outcome_by_curvature
+
+Conditions = dict[Outcome, Bool[Array, ""]]
 
 
 class Request(eqx.Module):
@@ -64,10 +66,10 @@ class _Run(eqx.Module):
 class RunState(eqx.Module):
     """All that a run needs to continue bit for bit. `dynamics` is the state of the dynamics itself.
 
-    Before it has `begun`, by a first attempt of no length, nothing is measured. `stationarity` is the stationarity
-    measure at the last termination check, usually the gradient norm. `fixed` says that the run is at a fixed point
-    while its outcome is undecided, `recorded` that this state has been recorded. `order` is that to which the risk is
-    flat at the limit, two unless that is degenerate.
+    Before it has `begun`, by a first attempt of no length, nothing is measured. `code` is the number of the `Outcome`;
+    where there is a `question`, second derivatives have to tell first whether this is the limit. `stationarity` is the
+    stationarity measure at the last termination check, usually the gradient norm. `recorded` says that this state has
+    been recorded. `order` is that to which the risk is flat at the limit, two unless that is degenerate.
     """
 
     dynamics: PyTree
@@ -77,13 +79,13 @@ class RunState(eqx.Module):
     rejected_steps: Int[Array, ""]
     quiet_steps: Int[Array, ""]
     code: Int[Array, ""]
+    question: Bool[Array, ""]
     order: Float[Array, ""]
     stationarity: Float[Array, ""]
     schedule: Any
     scales: Scales
     ceiling: Float[Array, ""]
     watch: Watch
-    fixed: Bool[Array, ""]
     recorded: Bool[Array, ""]
 
     @property
@@ -113,13 +115,13 @@ def _start(request: Request) -> RunState:
         rejected_steps=none,
         quiet_steps=none,
         code=jnp.asarray(Outcome.RUNNING, jnp.int32),
+        question=jnp.array(False),
         order=jnp.full_like(run.t1, 2),
         stationarity=jnp.full_like(run.t1, jnp.inf),
         schedule=None,
         scales=Scales(unknown, unknown),
         ceiling=unknown,
         watch=Watch.of(run.stopping, unknown.dtype),
-        fixed=jnp.array(False),
         recorded=jnp.array(False),
     )
     record = eqx.filter_eval_shape(partial(_measured, run), state, unknown)
@@ -129,7 +131,7 @@ def _start(request: Request) -> RunState:
 
 @partial(compiled, donate="all-except-first", sized_by=[0])
 def advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
-    """Return the state after `steps` more attempted steps, or where it ends or is undecided if that comes first.
+    """Return the state after `steps` more attempted steps, or where it ends or has a question if that comes first.
 
     A run that has not begun begins, besides.
     """
@@ -138,14 +140,14 @@ def advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> Run
 
 
 def check_limit(request: Request, state: RunState) -> RunState:
-    """Return an undecided state with its outcome by second derivatives: RUNNING, or how the run ends."""
+    """Return a state with its question answered by second derivatives."""
     _, rest = split(request.network)
     network = eqx.combine(_weights(request.dynamics, state.dynamics), rest)
     threshold = request.dynamics.lasting_threshold(state.clock.time)
     code, order = outcome_by_curvature(
-        request.stopping, request.network, network, request.problem, state.code, threshold
+        request.stopping, request.network, network, request.problem, state.question, threshold
     )
-    return _with_outcome(request, state, code, order)
+    return _answered(request, state, code, order)
 
 
 @partial(compiled, sized_by=[0], few_calls=True)
@@ -154,19 +156,23 @@ def _weights(dynamics: Dynamics, state: PyTree) -> PyTree:
 
 
 @partial(compiled, sized_by=[0], few_calls=True)
-def _with_outcome(request: Request, state: RunState, code: Int[Array, ""], order: Float[Array, ""]) -> RunState:
-    """Return an undecided state with its outcome `code` and the `order` at its limit, and a record if the run ends."""
+def _answered(request: Request, state: RunState, code: Int[Array, ""], order: Float[Array, ""]) -> RunState:
+    """Return a state after its question, with the `order` at its limit, and a record if the run ends.
+
+    The outcomes that `code` may be count before those that the state may have beside a question.
+    """
     run, _ = request.run()
-    code = or_else(code, state.fixed, Outcome.FIXED_POINT)
-    code = or_else(code, state.clock.time >= run.t1, Outcome.TIME_LIMIT)
-    code = or_else(code, state.attempts >= run.max_steps, Outcome.STEP_LIMIT)
-    undecided = state.code == UNDECIDED
     watch = state.watch.after(state.attempts, state.stationarity)
-    watch = jax.tree.map(lambda new, old: jnp.where(undecided, new, old), watch, state.watch)
-    ended = undecided & ((code == Outcome.CONVERGED) | (code == Outcome.STATIONARY))
-    order = jnp.where(ended, order, state.order).astype(state.order.dtype)
-    state = replace(state, code=jnp.where(undecided, code, state.code), order=order, watch=watch)
-    return jax.lax.cond(undecided, lambda: _record(run, state), lambda: state)
+    watch = jax.tree.map(lambda new, old: jnp.where(state.question, new, old), watch, state.watch)
+    at_limit = (code == Outcome.CONVERGED) | (code == Outcome.STATIONARY)
+    after = replace(
+        state,
+        code=jnp.where(code == Outcome.RUNNING, state.code, code).astype(state.code.dtype),
+        question=jnp.zeros_like(state.question),
+        order=jnp.where(at_limit, order, state.order).astype(state.order.dtype),
+        watch=watch,
+    )
+    return jax.lax.cond(state.question, lambda: _record(run, after), lambda: state)
 
 
 def run_to_end(request: Request) -> RunState:
@@ -176,10 +182,7 @@ def run_to_end(request: Request) -> RunState:
     def further(state: RunState) -> RunState:
         return _run_steps(run, check_limit(request, state), np.asarray(np.iinfo(np.int32).max))
 
-    def goes_on(state: RunState) -> Bool[Array, ""]:
-        return state.code <= Outcome.RUNNING
-
-    return jax.lax.while_loop(goes_on, further, _start(request))
+    return jax.lax.while_loop(lambda state: ~_has_ended(state), further, _start(request))
 
 
 def _run_steps(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
@@ -187,7 +190,7 @@ def _run_steps(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunStat
     last = state.attempts + jnp.minimum(steps, run.max_steps)
 
     def goes_on(current: RunState) -> Bool[Array, ""]:
-        ready = (current.code == Outcome.RUNNING) & run.dynamics.is_within_regime(current.dynamics)
+        ready = (current.code == Outcome.RUNNING) & ~current.question & run.dynamics.is_within_regime(current.dynamics)
         return ready & ((current.attempts < last) | ~current.begun) & ~_due(run, current)
 
     def to_next_record(current: RunState) -> RunState:
@@ -203,52 +206,63 @@ def _step(run: _Run, state: RunState) -> RunState:
     longest = jnp.minimum(left, run.schedule.longest_step(state.schedule))
     attempt = run.dynamics.at(state.clock.time).attempt(run.field, state.dynamics, longest, state.begun)
     if attempt.kept is True:  # a dynamics that never rejects
-        after = _keep_step(run, state, attempt, target)
+        after, conditions = _keep_step(run, state, attempt, target)
     else:
         rejected = replace(state, dynamics=attempt.state, rejected_steps=state.rejected_steps + 1)
-        after = jax.lax.cond(attempt.kept, lambda: _keep_step(run, state, attempt, target), lambda: rejected)
+        none = dict.fromkeys((*OUTCOMES_OF_A_CHECK, Outcome.FIXED_POINT, Outcome.TIME_LIMIT), jnp.array(False))
+        after, conditions = jax.lax.cond(
+            attempt.kept, lambda: _keep_step(run, state, attempt, target), lambda: (rejected, none)
+        )
+    conditions[Outcome.DIVERGED] |= attempt.fault == Outcome.DIVERGED
+    conditions[Outcome.STALLED] = attempt.fault == Outcome.STALLED
+    conditions[Outcome.SOLVER_FAILED] = attempt.fault == Outcome.SOLVER_FAILED
     if run.dynamics.is_scheduled():
         # A function of time may stop to be a learning rate on the way.
-        backwards = state.begun & ~(attempt.length > 0)
-        after = replace(after, code=jnp.where(backwards, Outcome.SOLVER_FAILED, after.code).astype(after.code.dtype))
-    code = or_else(after.code, after.attempts >= run.max_steps, Outcome.STEP_LIMIT)
-    code = jnp.where(attempt.fault != Outcome.RUNNING, jnp.where(code == Outcome.RUNNING, attempt.fault, code), code)
-    return replace(after, code=code)
+        conditions[Outcome.SOLVER_FAILED] |= state.begun & ~(attempt.length > 0)
+    conditions[Outcome.STEP_LIMIT] = after.attempts >= run.max_steps
+    # What second derivatives may tell counts before a fixed point and all that follows it.
+    known = decide({outcome: conditions[outcome] for outcome in (Outcome.SOLVER_FAILED, *OUTCOMES_OF_A_CHECK)})
+    return replace(after, code=decide(conditions), question=after.question & (known == Outcome.RUNNING))
 
 
-def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunState:
-    """Return the state after a step that counts."""
+def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> tuple[RunState, Conditions]:
+    """Return the state after a step that counts, whose outcome is left to be decided, and the conditions of outcomes.
+
+    The question is whether to ask second derivatives if none of the conditions that count before them holds.
+    """
     steps = state.steps + state.begun
     clock = _ticked(run, state, attempt, steps, target)
-    objective, stationarity, code, ceiling, watch = _check_termination(run, state, attempt)
+    objective, stationarity, conditions, question, ceiling, watch = _check_termination(run, state, attempt)
     still = state.begun & run.dynamics.stands_still(state.dynamics, attempt, state.stationarity)
     still &= run.dynamics.is_settled(clock.time)
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
     fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
-    code, rests = _unless_moving(run, attempt.state, clock, code, state.stationarity, watch, fixed=fixed)
-    standing = int(Outcome.FIXED_POINT) if run.stopping.gradient_norm is None else UNDECIDED
-    standing = standing if rests is True else jnp.where(rests, standing, Outcome.FIXED_POINT)
-    code = or_else(or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT), fixed, standing)
+    if run.stopping.gradient_norm is not None:
+        question |= fixed
+    asked = conditions[Outcome.CONVERGED] | question | fixed
+    rests = run.dynamics.at(clock.time).rests(run.field, attempt.state, state.stationarity, watch.small, asked=asked)
+    conditions[Outcome.CONVERGED] &= rests
+    conditions |= {Outcome.FIXED_POINT: fixed, Outcome.TIME_LIMIT: clock.time >= run.t1}
     scales = Scales(run.dynamics.at(clock.time).unit_of_time(attempt.state), objective)
     scales = jax.tree.map(lambda known, new: jnp.where(state.begun, known, new), state.scales, scales)
     coordinates = scales.coordinates(clock.time, objective, stationarity)
-    return replace(
+    after = replace(
         state,
         dynamics=attempt.state,
         clock=clock,
         begun=jnp.array(True),
         steps=steps,
         quiet_steps=quiet,
-        code=code,
+        question=question & rests,
         stationarity=stationarity,
         schedule=run.schedule.moved(state.schedule, coordinates, attempt.length),
         scales=scales,
         ceiling=ceiling,
         watch=watch.seen(stationarity),
-        fixed=fixed,
         recorded=jnp.array(False),
     )
+    return after, conditions
 
 
 def _ticked(run: _Run, state: RunState, attempt: Attempt, steps: Int[Array, ""], target: Array) -> Clock:
@@ -257,56 +271,46 @@ def _ticked(run: _Run, state: RunState, attempt: Attempt, steps: Int[Array, ""],
     return run.begin.later(run.dynamics.tick(state.clock, attempt, run.begin.since(steps), target))
 
 
-def _check_termination(run: _Run, state: RunState, attempt: Attempt) -> tuple[Array, Array, Array, Array, Watch]:
-    """Return the objective after a step that counts, the stationarity measure, and the outcome by both.
+def _check_termination(
+    run: _Run, state: RunState, attempt: Attempt
+) -> tuple[Array, Array, Conditions, Bool[Array, ""], Array, Watch]:
+    """Return the objective after a step that counts, the stationarity measure, and what `check_termination` says.
 
     And the ceiling and the watch, which the first check sets. Where the dynamics skips the check, all stay as they are,
-    the objective is NaN, and the outcome RUNNING.
+    the objective is NaN, and no condition holds.
     """
 
-    def check() -> tuple[Array, Array, Array, Array, Watch]:
+    def check() -> tuple[Array, Array, Conditions, Bool[Array, ""], Array, Watch]:
         objective, gradient_norm = run.dynamics.observe(run.field, attempt.state)
         ceiling = jnp.where(state.begun, state.ceiling, divergence_ceiling(objective))
         watch = state.watch.seen(jnp.where(state.begun, 0, gradient_norm))
         stationarity = run.dynamics.stationarity_measure(attempt.state, gradient_norm)
-        due = (stationarity <= watch.bound) | (state.attempts >= watch.attempts)
-        due = due & (stationarity <= state.stationarity)
+        asked = (stationarity <= watch.bound) | (state.attempts >= watch.attempts)
+        due = asked & (stationarity <= state.stationarity)
         weights = run.dynamics.weights(attempt.state)
-        code = check_termination(run.stopping, run.field, weights, objective, stationarity, ceiling, watch, due=due)
+        conditions, question = check_termination(
+            run.stopping, run.field, weights, objective, stationarity, ceiling, watch, due=due
+        )
         if run.dynamics.sharpness_threshold() is not None:
             # At a minimum where the run is unstable it has not moved far yet: its curvature decides.
-            asked = (stationarity <= watch.bound) | (state.attempts >= watch.attempts)
-            later = jnp.where(asked, UNDECIDED, Outcome.RUNNING)
-            code = jnp.where(code == Outcome.CONVERGED, later, code).astype(code.dtype)
-        return objective, stationarity, code, ceiling, watch
+            question = jnp.where(conditions[Outcome.CONVERGED], asked, question)
+            conditions[Outcome.CONVERGED] = jnp.array(False)
+        return objective, stationarity, conditions, question, ceiling, watch
 
     wanted = run.dynamics.checks_termination(attempt.state)
     if wanted is True:
         return check()
-    unknown, running = jnp.full_like(state.stationarity, jnp.nan), jnp.asarray(Outcome.RUNNING, jnp.int32)
-    skipped = unknown, state.stationarity, running, state.ceiling, state.watch
+    unknown, no = jnp.full_like(state.stationarity, jnp.nan), jnp.array(False)
+    skipped = unknown, state.stationarity, dict.fromkeys(OUTCOMES_OF_A_CHECK, no), no, state.ceiling, state.watch
     return jax.lax.cond(wanted | ~state.begun | (state.attempts + 1 >= run.max_steps), check, lambda: skipped)
 
 
-def _unless_moving(
-    run: _Run,
-    state: PyTree,
-    clock: Clock,
-    code: Int[Array, ""],
-    before: Float[Array, ""],
-    watch: Watch,
-    *,
-    fixed: Bool[Array, ""],
-) -> tuple[Int[Array, ""], Bool[Array, ""] | bool]:
-    """Return the outcome at the weights, RUNNING where the dynamics moves on all the same, and whether it does not."""
-    stationary = (code == UNDECIDED) | (code == Outcome.CONVERGED)
-    dynamics = run.dynamics.at(clock.time)
-    rests = dynamics.rests(run.field, state, before, watch.small, asked=stationary | fixed)
-    return code if rests is True else jnp.where(stationary & ~rests, Outcome.RUNNING, code).astype(code.dtype), rests
+def _has_ended(state: RunState) -> Bool[Array, ""]:
+    return (state.code != Outcome.RUNNING) & ~state.question
 
 
 def _due(run: _Run, state: RunState) -> Bool[Array, ""]:
-    ended = state.code > Outcome.RUNNING
+    ended = _has_ended(state)
     return state.begun & ~state.recorded & run.schedule.due(state.schedule, state.clock, state.steps, ended=ended)
 
 

@@ -21,7 +21,7 @@ from ..solvers.field import GradientField, check_step_count, checked_parts, grad
 from .descend import default_record_steps
 from .descent import Descent
 from .dynamics import Clock
-from .outcome import Outcome
+from .outcome import Outcome, decide
 from .records import Instruments, instruments
 from .termination import divergence_ceiling
 from .trajectory import as_times
@@ -150,7 +150,7 @@ def repeat(
         probes=jax.tree.map(lambda values: np.where(_like(lost, values), np.nan, values), along["probes"]),
         network=eqx.combine(dynamics.weights(states), rest),
         weights=eqx.combine(along["weights"], rest) if weights else None,
-        outcomes=np.where(gone[-1], Outcome.DIVERGED, Outcome.STEP_LIMIT),
+        outcomes=decide({Outcome.DIVERGED: gone[-1], Outcome.STEP_LIMIT: True}),
     )
 
 

@@ -14,8 +14,17 @@ from ..problems import Problem
 from ..runtime.compiling import compiled, is_traced
 from ..solvers.field import GradientField, gradient_field
 from .limit import limit_outcome
-from .outcome import UNDECIDED, Outcome
+from .outcome import Outcome, decide
 from .stopping import Stopping
+
+OUTCOMES_OF_A_CHECK = (
+    Outcome.DIVERGED,
+    Outcome.NO_MINIMIZER,
+    Outcome.DIRECTION_REACHED,
+    Outcome.MARGIN_REACHED,
+    Outcome.RISK_REACHED,
+    Outcome.CONVERGED,
+)
 
 
 def divergence_ceiling(objective: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
@@ -69,11 +78,10 @@ def check_termination(
     watch: Watch,
     *,
     due: Bool[Array, ""],
-) -> Int[Array, ""]:
-    """Return the `Outcome` at these weights as a number: RUNNING, or the reason to end here.
+) -> tuple[dict[Outcome, Bool[Array, ""]], Bool[Array, ""]]:
+    """Return the conditions of outcomes at these weights, and whether to ask second derivatives if none of them holds.
 
-    It is UNDECIDED where the gradient is small and second derivatives, if they are `due`, have to tell whether this is
-    the limit.
+    They tell whether this is the limit, and are to be asked where the gradient is small and they are `due`, or zero.
     """
     still = gradient_norm == 0
     small = (gradient_norm <= watch.small) | still
@@ -83,22 +91,20 @@ def check_termination(
         lambda: jnp.asarray(field.problem.is_minimum(field.network(weights), stopping.remaining)),
         lambda: jnp.array(False),
     )
-    undecided = still | (small & due)
-    code = jnp.where(small & minimum, Outcome.CONVERGED, jnp.where(undecided, UNDECIDED, Outcome.RUNNING))
-    if stopping.excess_risk is not None:
-        reached = field.problem.excess_risk(field.network(weights)) <= stopping.excess_risk
-        code = jnp.where(reached, Outcome.RISK_REACHED, code)
-    if stopping.risk is not None:
-        code = jnp.where(field.problem(field.network(weights)) <= stopping.risk, Outcome.RISK_REACHED, code)
+    conditions = dict.fromkeys(OUTCOMES_OF_A_CHECK, jnp.array(False)) | {
+        Outcome.DIVERGED: ~jnp.isfinite(objective) | ~jnp.isfinite(gradient_norm) | (objective > ceiling),
+        Outcome.NO_MINIMIZER: objective < -ceiling,
+        Outcome.CONVERGED: small & minimum,
+    }
+    if stopping.direction is not None:
+        conditions[Outcome.DIRECTION_REACHED] = grows_along(field, weights, stopping.direction)
     if stopping.margin is not None:
         least = jnp.min(field.problem.margins(field.network(weights)))
-        code = jnp.where(least >= stopping.margin, Outcome.MARGIN_REACHED, code)
-    if stopping.direction is not None:
-        reached = grows_along(field, weights, stopping.direction)
-        code = jnp.where(reached, Outcome.DIRECTION_REACHED, code)
-    code = jnp.where(objective < -ceiling, Outcome.NO_MINIMIZER, code)  # it is not bounded below
-    lost = ~jnp.isfinite(objective) | ~jnp.isfinite(gradient_norm) | (objective > ceiling)
-    return jnp.where(lost, Outcome.DIVERGED, code).astype(jnp.int32)
+        conditions[Outcome.MARGIN_REACHED] = least >= stopping.margin
+    for risk, level in ((field.problem, stopping.risk), (field.problem.excess_risk, stopping.excess_risk)):
+        if level is not None:
+            conditions[Outcome.RISK_REACHED] |= risk(field.network(weights)) <= level
+    return conditions, still | (small & due)
 
 
 def outcome_by_gradient(
@@ -107,16 +113,21 @@ def outcome_by_gradient(
     problem: Problem,
     objective: Float[Array, ""],
     gradient_norm: Float[Array, ""],
-) -> Int[Array, ""]:
+) -> tuple[Int[Array, ""], Bool[Array, ""]]:
     """Return as a number the `Outcome` at `network`, RUNNING where a run goes on from there.
 
-    `stopping` is what `stopping_for` returns. Where it is UNDECIDED, `outcome_by_curvature` decides.
+    And whether `outcome_by_curvature` has to tell whether this is the limit. `stopping` is what `stopping_for` returns.
     """
     field, weights = gradient_field(network, problem)
     infinite = jnp.full_like(objective, jnp.inf)
     small = jnp.asarray(0.0 if stopping.gradient_norm is None else stopping.gradient_norm, objective.dtype)
     watch = Watch(small, jnp.zeros_like(small), small, jnp.array(0))
-    return check_termination(stopping, field, weights, objective, gradient_norm, infinite, watch, due=jnp.array(True))
+    due = jnp.array(True)
+    conditions, question = check_termination(
+        stopping, field, weights, objective, gradient_norm, infinite, watch, due=due
+    )
+    code = decide(conditions)
+    return code, question & (code == Outcome.RUNNING)
 
 
 def outcome_by_curvature(
@@ -124,35 +135,34 @@ def outcome_by_curvature(
     start: PyTree,
     network: PyTree,
     problem: Problem,
-    code: Int[Array, ""],
+    question: Bool[Array, ""],
     threshold: Float[ArrayLike, ""] | None = None,
 ) -> tuple[Int[Array, ""], Float[Array, ""]]:
-    """Return the outcome `code` of a run from `start` to `network`, where UNDECIDED that by second derivatives.
+    """Return the outcome by second derivatives of a run from `start` to `network`, RUNNING without a `question`.
 
-    And the order to which the risk is flat at the limit: two unless that is known to be degenerate.
-
-    `threshold` is the sharpness beyond which the run leaves a minimum, `None` where it never does.
+    And the order to which the risk is flat at the limit: two unless that is known to be degenerate. `threshold` is the
+    sharpness beyond which the run leaves a minimum, `None` where it never does.
 
     The check is compiled where it is needed, which is at few points; under `jax.jit` and `jax.vmap` always, and only
     the undecided runs of a batch pay for it.
     """
-    if not isinstance(code, Tracer) and int(code) != UNDECIDED:
-        return code, jnp.asarray(2.0)
+    if not isinstance(question, Tracer) and not bool(question):
+        return jnp.asarray(Outcome.RUNNING, jnp.int32), jnp.asarray(2.0)
     arguments = stopping, start, network, problem, threshold
-    return _if_undecided(arguments, code) if is_traced((arguments, code)) else limit_outcome(*arguments)
+    return _answer(arguments, question) if is_traced((arguments, question)) else limit_outcome(*arguments)
 
 
 @partial(compiled, few_calls=True)
-def _if_undecided(arguments: tuple, code: Int[Array, ""]) -> tuple[Int[Array, ""], Float[Array, ""]]:
+def _answer(arguments: tuple, question: Bool[Array, ""]) -> tuple[Int[Array, ""], Float[Array, ""]]:
     @sequential_vmap
-    def decided(arrays: PyTree, code: Array) -> tuple[Array, Array]:
-        decide = partial(limit_outcome, *eqx.combine(arrays, rest))
-        two = jnp.asarray(2, jax.eval_shape(decide)[1].dtype)
-        return jax.lax.cond(code == UNDECIDED, decide, lambda: (code, two))
+    def answered(arrays: PyTree, question: Array) -> tuple[Array, Array]:
+        outcome = partial(limit_outcome, *eqx.combine(arrays, rest))
+        two = jnp.asarray(2, jax.eval_shape(outcome)[1].dtype)
+        return jax.lax.cond(question, outcome, lambda: (jnp.asarray(Outcome.RUNNING, jnp.int32), two))
 
     arrays, rest = eqx.partition(arguments, eqx.is_array)
     # An outcome is a whole number, and has no derivative.
-    return decided(jax.lax.stop_gradient(arrays), code)
+    return answered(jax.lax.stop_gradient(arrays), question)
 
 
 def grows_along(field: GradientField, weights: PyTree, angle: float | Float[Array, ""]) -> Bool[Array, ""]:

@@ -227,8 +227,7 @@ class RecordedRun:
     def rise(self) -> float:
         """The last risk over the first, where the steps or the time ran out; NaN where the run ended of itself."""
         first, last = self.along("risk")[[0, -1]]
-        ran_out = self.outcome in (Outcome.STEP_LIMIT, Outcome.TIME_LIMIT)
-        return float(last / first) if ran_out and first > 0 else math.nan
+        return float(last / first) if self.outcome.ran_out and first > 0 else math.nan
 
     @property
     def outcome(self) -> Outcome:

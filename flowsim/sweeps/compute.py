@@ -13,7 +13,7 @@ import numpy as np
 
 from ..batch import descend_batch
 from ..curvature.finiteness import check_gradient
-from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor, times_of_steps
+from ..dynamics import Descent, Outcome, as_descent, decide, descend, integrate, objective_floor, times_of_steps
 from ..edge import MODELS
 from ..kinds import reason_of
 from ..networks import stacked, unstacked, weight_dtype
@@ -295,11 +295,11 @@ class _Work:
         values = {} if network is None else self._measured(network, self.networks[row])
         if network is not None and reference is not None:
             values["distance_to_flow"] = distance(network, reference)
-        verdict = values.pop("verdict", Outcome.RUNNING)
+        verdict = values.pop("verdict", None)
         if kind == "descent" and network is not None:
             outcome = settled_outcome(self.networks[index[0]], network, self.problem, self.stopping, verdict)
-            stays = outcome != Outcome.CONVERGED or not self._leaves(index[1], network, values["sharpness"])
-            facts = facts | ({"outcome": outcome} if outcome != Outcome.RUNNING and stays else {})
+            if outcome != Outcome.CONVERGED or not self._leaves(index[1], network, values["sharpness"]):
+                facts = facts | {"outcome": decide({outcome: True, Outcome(facts["outcome"]): True})}
         self._set(kind, index, values | facts)  # a probe of an oscillation knows it where it has the state of the run
 
     def _leaves(self, column: int, network: eqx.Module, sharpness: float) -> bool:

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from ..curvature import sharpness
-from ..dynamics import Stopping, outcome_by_curvature, outcome_by_gradient, stopping_for
+from ..dynamics import Outcome, Stopping, outcome_by_curvature, outcome_by_gradient, stopping_for
 from ..networks import split, weight_dtype
 from ..networks.weights import norm
 from ..probes import Moment, Probe, columns_of
@@ -14,7 +14,10 @@ from ..runtime.compiling import compiled
 
 
 def measure(network: eqx.Module, problem: Problem, stopping: Stopping | None) -> dict[str, jax.Array]:
-    """Return what costs no more than a gradient; `verdict` is what `stopping` says here without second derivatives."""
+    """Return what costs no more than a gradient.
+
+    `verdict` is the outcome by `stopping` without second derivatives, and whether these are to be asked.
+    """
     return _measure(network, problem, stopping_for(stopping, problem, weight_dtype(network)))
 
 
@@ -33,11 +36,17 @@ def _measure(network: eqx.Module, problem: Problem, stopping: Stopping) -> dict[
 
 
 def settled_outcome(
-    start: eqx.Module, network: eqx.Module, problem: Problem, stopping: Stopping | None, verdict: jax.Array
-) -> int:
-    """Return the outcome that `stopping` sees at the end of a run from `start`, given the first `verdict` there."""
+    start: eqx.Module,
+    network: eqx.Module,
+    problem: Problem,
+    stopping: Stopping | None,
+    verdict: tuple[jax.Array, jax.Array],
+) -> Outcome:
+    """Return the outcome by `stopping` at the end of a run from `start`, given the `verdict` of `measure` there."""
     criterion = stopping_for(stopping, problem, weight_dtype(network))
-    return int(outcome_by_curvature(criterion, start, network, problem, verdict)[0])
+    by_gradient, question = verdict
+    by_curvature, _ = outcome_by_curvature(criterion, start, network, problem, question)
+    return Outcome(int(by_gradient) or int(by_curvature))
 
 
 @compiled
