@@ -374,7 +374,7 @@ class TestDataset:
         assert all(data[name].attrs["long_name"] and data[name].attrs["units"] == "1" for name in data.variables)
         attrs = data["outcome"].attrs
         meanings = dict(zip(attrs["flag_values"].tolist(), attrs["flag_meanings"].split(), strict=True))
-        assert meanings == {-1: "NOT_ASKED"} | {int(outcome): outcome.name for outcome in Outcome}
+        assert meanings == {-2: "FAILED", -1: "NOT_ASKED"} | {int(outcome): outcome.name for outcome in Outcome}
 
     def test_theory_is_among_the_attributes_and_all_survives_a_netcdf_file(self, lost, nonlinear, tmp_path):
         data = lost.to_dataset({"seed": 3, "scenario": {"seed": 3}})

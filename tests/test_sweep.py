@@ -17,7 +17,7 @@ from flowsim.kinds.seeds import start_key
 from flowsim.report.sweeps import sweep_summary, warnings_of_sweep
 from flowsim.report.sweeps.runs import progress_measure
 from flowsim.results import StoreError
-from flowsim.results.schema import NOT_ASKED, CriticalStatus
+from flowsim.results.schema import FAILED, NOT_ASKED, CriticalStatus
 from flowsim.scenarios import Scenario, environment, read_scenario
 from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, read_data
@@ -408,7 +408,7 @@ def test_a_flow_that_raises_is_named_and_the_descents_go_on_and_are_not_stored(l
     assert failure.cell == "data.noise=0.5, network.scale=0.4, repetition 0, flow"
     assert failure.message == "ValueError: integrate went wrong"
     assert json.loads(sweep.dataset.attrs["failures"])[0] == {"cell": failure.cell, "message": failure.message}
-    assert (sweep.dataset.outcome.isel(run=0) == NOT_ASKED).all()
+    assert (sweep.dataset.outcome.isel(run=0) == FAILED).all()
     np.testing.assert_array_equal(of_descent(sweep.dataset).final_risk, linear.final_risk)
     assert not list(tmp_path.rglob("*.block"))
 
@@ -418,7 +418,7 @@ def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(linear, 
     sweep = computed(tmp_path)
     assert len(sweep.failures) == 2 * 2 * 2
     assert sweep.failures[0].cell == "data.noise=0.5, network.scale=0.4, repetition 0, learning rate 0.1"
-    assert (of_descent(sweep.dataset, 0.1).outcome == NOT_ASKED).all()
+    assert (of_descent(sweep.dataset, 0.1).outcome == FAILED).all()
     others = (of_descent(dataset, 0.05, 5.0).final_risk for dataset in (sweep.dataset, linear))
     np.testing.assert_array_equal(*others)
 

@@ -155,6 +155,7 @@ def _step(kernel: Kernel, fixed: PyTree, batch: BatchState) -> BatchState:
         {
             Outcome.DIVERGED: lost,
             Outcome.RISK_REACHED: objectives <= batch.floors,
+            Outcome.NO_MINIMIZER: objectives < -ceilings,
             Outcome.STEP_LIMIT: jnp.asarray(batch.steps >= batch.limits),
         }
     )
@@ -194,9 +195,9 @@ def descend_batch(
     """Run gradient descent W ← W − η∇R(W), or another descent, from each of many networks on one problem.
 
     Each run does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the other
-    runs. It ends early if its risk diverges (DIVERGED, with the state in which that showed) or if a step changes no
-    weight (FIXED_POINT, with the state that it would have at the last step); else it ends at STEP_LIMIT. The precision
-    is that of the weights.
+    runs. It ends early if its risk diverges (DIVERGED, with the state in which that showed) or has no bound
+    (NO_MINIMIZER), or if a step changes no weight (FIXED_POINT, with the state that it would have at the last step);
+    else it ends at STEP_LIMIT. The precision is that of the weights.
 
     Args:
         networks: One network whose arrays all have a leading batch axis, as from `jax.vmap` of a constructor.

@@ -40,13 +40,6 @@ class Outcome(enum.IntEnum):
         "the risk or its gradient is not finite, or the risk is above 1/ε times its first value (or 1/ε, if larger)",
         "the risk left all bounds",
     )
-    NO_MINIMIZER = (
-        10,
-        "the risk falls below −1/ε times its first value; or second derivatives show that it falls for ever as the "
-        "weights grow, as on separable classes with cross-entropy",
-        "the risk falls ever further as the weights grow: it has no minimizer, or none in sight, such as for a "
-        "logistic loss on separable data; stop at a time, a risk, a margin or a direction",
-    )
     DIRECTION_REACHED = (
         12,
         "the angle between the weights and −∇R is at the `direction` that was asked for, on separable classes",
@@ -62,6 +55,13 @@ class Outcome(enum.IntEnum):
         2,
         "the risk or the excess risk is at the tolerance that was asked for",
         "the risk, or the excess risk, fell to its tolerance",
+    )
+    NO_MINIMIZER = (
+        10,
+        "the risk falls below −1/ε times its first value; or second derivatives show that it falls for ever as the "
+        "weights grow, as on separable classes with cross-entropy",
+        "the risk falls ever further as the weights grow: it has no minimizer, or none in sight, such as for a "
+        "logistic loss on separable data; stop at a time, a risk, a margin or a direction",
     )
     CONVERGED = (
         1,

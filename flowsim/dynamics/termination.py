@@ -19,10 +19,10 @@ from .stopping import Stopping
 
 OUTCOMES_OF_A_CHECK = (
     Outcome.DIVERGED,
-    Outcome.NO_MINIMIZER,
     Outcome.DIRECTION_REACHED,
     Outcome.MARGIN_REACHED,
     Outcome.RISK_REACHED,
+    Outcome.NO_MINIMIZER,
     Outcome.CONVERGED,
 )
 

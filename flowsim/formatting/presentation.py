@@ -66,7 +66,8 @@ class Drawn(Shown):
         Of runs from one initialization there is a row for each run and record: beside what was recorded `run`, a
         number, `dynamics`, `learning_rate`, NaN for the flow, and `record`. Of a sweep there is a row for the end of
         each run, by the point of the grid, repetition and run; `outcome` is its name, "NOT_ASKED" for a run that was
-        not asked for or failed. Of an array of numbers each is a column, name_0, name_1, ….
+        not requested and "FAILED" for one that could not be computed. Of an array of numbers each is a column, name_0,
+        name_1, ….
         """
         return view_of(self).to_dataframe()
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
-from ..dynamics import Outcome
-from ..results.schema import BRANCH, DYNAMICS, LEARNING_RATE, NOT_ASKED, RECORD, RUN, attributes
+from ..results.schema import BRANCH, DYNAMICS, LEARNING_RATE, RECORD, RUN, attributes
 from ..theory import Statement
 from .sweeps import runs
 
@@ -54,8 +53,9 @@ def sweep_frame(dataset: xarray.Dataset) -> "pandas.DataFrame":
         rows = values if own else np.broadcast_to(values, (places.shape[1], *values.shape))
         for column, entries in _split(str(name), rows):
             columns[column], said[column] = entries, dict(variable.attrs)
-    codes = columns["outcome"].astype(int)
-    columns["outcome"] = np.array(["NOT_ASKED" if code == NOT_ASKED else Outcome(code).name for code in codes])
+    flags = attributes("outcome")
+    names = dict(zip(flags["flag_values"].tolist(), flags["flag_meanings"].split(), strict=True))
+    columns["outcome"] = np.array([names[code] for code in columns["outcome"].astype(int).tolist()])
     return _described(pandas.DataFrame(columns), said, dataset)
 
 

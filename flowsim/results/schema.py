@@ -22,8 +22,8 @@ MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpne
 """What is known of every network at every record, start and end."""
 BOUNDS, CRITICAL = ("sharpness_lower_bound", "sharpness_upper_bound"), "critical_learning_rate"
 """What theory says of the minimum, among the attributes."""
-NOT_ASKED = -1
-"""The outcome of a run that was not requested, or could not be computed."""
+NOT_ASKED, FAILED = -1, -2
+"""In place of the outcome of a run: it was not requested, or could not be computed."""
 
 
 class CriticalStatus(enum.IntEnum):
@@ -111,7 +111,7 @@ def attributes(name: str, label: Label | None = None) -> dict[str, Any]:
         return known | {"logarithmic": int(label.logarithmic), "drawn": label.drawn} | rows
     if name in _CODES:
         # As the CF conventions want codes and their names.
-        names = {NOT_ASKED: "NOT_ASKED"} | {int(code): code.name for code in _CODES[name]}
+        names = {FAILED: "FAILED", NOT_ASKED: "NOT_ASKED"} | {int(code): code.name for code in _CODES[name]}
         flags = {"flag_values": np.array(list(names), np.int64), "flag_meanings": " ".join(names.values())}
         return {"long_name": _long_name(name), "units": "1", **flags}
     for prefix, place in _PLACES.items():
@@ -147,7 +147,7 @@ def faults_of_sweep(dataset: "xarray.Dataset") -> Iterator[str]:
         yield from _faults_of_runs(dataset)
         dims = *map(str, dataset["initial_risk"].dims), RUN
         yield from _faults_of_numbers(dataset, dims, ("outcome", "final_risk"))
-        yield from _faults_of_outcomes(dataset["outcome"].values, {NOT_ASKED, *(int(outcome) for outcome in Outcome)})
+        yield from _faults_of_outcomes(dataset["outcome"].values, {FAILED, NOT_ASKED, *map(int, Outcome)})
     try:
         failures = json.loads(dataset.attrs.get("failures", "[]"))
     except (TypeError, ValueError, RecursionError):

@@ -17,7 +17,7 @@ from ..dynamics import Descent, Outcome, as_descent, decide, descend, integrate,
 from ..edge import MODELS
 from ..kinds import reason_of
 from ..networks import stacked, unstacked, weight_dtype
-from ..results.schema import MEASURES, NOT_ASKED
+from ..results.schema import FAILED, MEASURES, NOT_ASKED
 from ..runtime.threads import few_blas_threads
 from ..scenarios.runner import environment
 from ..scenarios.sweep_settings import CriticalSettings
@@ -84,7 +84,7 @@ def failed_block(block: Block, message: str) -> BlockResult:
 
 
 def _nothing(block: Block) -> Arrays:
-    """Return the arrays of a block before anything is known: NaN, `NOT_ASKED` and no steps."""
+    """Return the arrays of a block before anything is known: NaN, no steps, and `FAILED` for every requested run."""
     count = len(block.starts)
     known = (*MEASURES, "test_risk") if block.recipe.holds_out else MEASURES
     columns = [Column("initial", name) for name in known]
@@ -98,10 +98,15 @@ def _nothing(block: Block) -> Arrays:
         columns += [Column(kind, name) for kind in kinds for name in LABELS]
     if block.recipe.critical is not None:
         columns += [Column("critical", name) for name in ("learning_rate_lower", "learning_rate_upper", "status")]
-    whole = {"outcome": NOT_ASKED, "status": NOT_ASKED, "steps": 0}
-    return {
+    whole = {"outcome": FAILED, "status": FAILED, "steps": 0}
+    arrays = {
         column: np.full((count, *_runs_of(block, column.of)), whole.get(column.quantity, np.nan)) for column in columns
     }
+    requested = [[start.repetition < one.repetitions for one in block.recipe.descents] for start in block.starts]
+    for kind, runs in (("descent", 1), ("model", len(block.recipe.models))):
+        if _runs_of(block, kind):
+            arrays[Column(kind, "outcome")][~np.repeat(requested, runs, axis=1)] = NOT_ASKED
+    return arrays
 
 
 def _runs_of(block: Block, kind: Kind) -> tuple[int, ...]:
@@ -172,8 +177,8 @@ class _Work:
                 if end.network is None and end.facts["steps"] <= 1:
                     check_gradient(self.networks[end.index[0]], self.problem, "at the initial weights")
                 self._note("descent", end.index, end.facts, end.network, ends.get(end.index[0]))
-            if self.recipe.models and end.network is not None:
-                self._models(end.index, ends.get(end.index[0]))
+            if self.recipe.models:
+                self._models(end, ends.get(end.index[0]))
         if self.recipe.critical is not None:
             self._critical_rates(self.recipe.critical)
         return BlockResult(self.arrays, self.failures)
@@ -255,9 +260,16 @@ class _Work:
                     found += run([entry])
             return found
 
-    def _models(self, index: tuple[int, int], reference: Any) -> None:
-        """Run the models of one descent, and compare both where the centre of its oscillation is last known."""
-        row, column = index
+    def _models(self, end: _End, reference: Any) -> None:
+        """Run the models of one descent, and compare both where the centre of its oscillation is last known.
+
+        A descent that diverged, or has no centre, has no models.
+        """
+        row, column = index = end.index
+        places = slice(column * len(self.recipe.models), (column + 1) * len(self.recipe.models))
+        if end.network is None:
+            self._set("model", (row, places), {"outcome": NOT_ASKED})
+            return
         descent, planned = self._descent(column), self.recipe.descents[column]
         rate, steps = planned.learning_rate, planned.steps
         modelled = ModelledDescent(self.networks[row], self.problem, descent, rate, steps, self.flow_options)
@@ -265,6 +277,8 @@ class _Work:
         with self._attempt(f"{self._cell_of_descent(index)}, centre"):
             if known := bool(len(modelled.centres.records)):
                 self._set("descent", index, modelled.measured())
+            else:
+                self._set("model", (row, places), {"outcome": NOT_ASKED})
         if not known:
             return
         for number, name in enumerate(self.recipe.models):

@@ -12,7 +12,7 @@ import numpy as np
 from ..dynamics import Descent, times_of_steps
 from ..probes import Label
 from ..results.runs import FLOW, Edge, Run, run_coordinates
-from ..results.schema import NOT_ASKED, RUN, attributes
+from ..results.schema import FAILED, NOT_ASKED, RUN, attributes
 from ..scenarios.reading import resolved
 from ..scenarios.scenario import Scenario
 from ..scenarios.values import kind_of, labels_of
@@ -164,7 +164,7 @@ def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str,
     descent = {name: np.take(values, columns, axis) for (kind, name), values in tables.items() if kind == "descent"}
     model = {name: np.take(values, of_models, axis) for (kind, name), values in tables.items() if kind == "model"}
     if columns:
-        made = np.where(descent["outcome"] == NOT_ASKED, np.nan, descent["steps"])
+        made = np.where(np.isin(descent["outcome"], (NOT_ASKED, FAILED)), np.nan, descent["steps"])
         times = [planned.time_of(made[..., place]) for place, (_, planned) in enumerate(_in_order(layout))]
         descent["time"] = np.stack(times, axis=axis)
     parts, labels = [part for part in (flow, descent, model) if part], LABELS | dict(layout.labels)

@@ -9,7 +9,7 @@ import xarray
 
 from ...dynamics import Outcome
 from ...results.runs import FLOW as FLOW, Run, place_of, runs_of as runs_of
-from ...results.schema import NOT_ASKED, RUN, CriticalStatus
+from ...results.schema import FAILED, NOT_ASKED, RUN, CriticalStatus
 
 REPETITION = "repetition"
 _AS_ASKED = [outcome for outcome in Outcome if outcome.as_asked]
@@ -45,13 +45,13 @@ def others(dataset: xarray.Dataset) -> tuple[Run, ...]:
 
 
 def outcomes(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
-    """Return the outcome of `run` from every start, `NOT_ASKED` where there was none."""
+    """Return the outcome of `run` from every start, `NOT_ASKED` or `FAILED` where there is none."""
     return _of(dataset, run, "outcome")
 
 
 def asked(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
     """Tell of every start whether `run` was asked for and did not fail."""
-    return outcomes(dataset, run) != NOT_ASKED
+    return ~outcomes(dataset, run).isin([NOT_ASKED, FAILED])
 
 
 def diverged(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
@@ -79,7 +79,7 @@ def unconverged(dataset: xarray.Dataset) -> int:
 
     Those that could not be computed are failures.
     """
-    fine = [Outcome.CONVERGED, *_AS_ASKED, NOT_ASKED]
+    fine = [Outcome.CONVERGED, *_AS_ASKED, NOT_ASKED, FAILED]
     return sum(int((~outcomes(dataset, run).isin(fine)).sum()) for run in flows(dataset))
 
 
