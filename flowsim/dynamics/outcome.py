@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Int
+from jaxtyping import ArrayLike, Bool, Int
 
 
 class Outcome(enum.IntEnum):
@@ -142,7 +142,7 @@ _AS_ASKED = (
 )
 
 
-def decide(conditions: Mapping[Outcome, Bool[ArrayLike, "*batch"]]) -> Int[Array, "*batch"]:
+def decide(conditions: Mapping[Outcome, Bool[ArrayLike, "..."]]) -> Int[ArrayLike, "..."]:
     """Return as a number the first outcome of the table whose condition holds, RUNNING where none does.
 
     Conditions that are not arrays of JAX are decided by NumPy, which compiles nothing.
