@@ -119,25 +119,30 @@ class GaussNewton:
         gram = jnp.block([[self.gram, across.T], [across, added.gram]])
         return GaussNewton(inner, outer, gram, self.passes, self.shift)
 
-    def resolvent(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
+    def resolvent(self, h: Float[Array, ""], *, damping: float = 1e-3) -> Callable[[PyTree], PyTree]:
         """Return v ↦ (I + hA)⁻¹v, at the price of one Cholesky factorization.
 
-        That is (v − hGᵀ(I + hGGᵀ)⁻¹Gv)/(1 + hμ) with h/(1 + hμ) in the place of h (Woodbury).
+        That is (v − hGᵀ(I + hGGᵀ)⁻¹Gv)/(1 + hμ) with h/(1 + hμ) in the place of h (Woodbury). Where the rounding of the
+        inverse would change what is left of v in a stiff direction by more than the share `damping`, it is refined.
         """
         own = 1 + h * self.shift
         h = h / own
         # Rounding may leave GGᵀ with slightly negative eigenvalues, which a very long step would amplify.
         slack = 1 + 4 * jnp.finfo(self.gram.dtype).eps * h * jnp.trace(self.gram)
         identity = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
+        trace = jnp.trace(self.gram)
         matrix = slack * identity + h * self.gram
         inverse = jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix, lower=True), identity)
+        inexact = jnp.finfo(self.gram.dtype).eps * (h * trace) ** 2 > damping
 
         def apply(vector: PyTree) -> PyTree:
             outputs = self.inner(vector)
-            # Of v only 1/hλ is left in a stiff direction. The rounding of the inverse alone would be ε·hλ there: one
-            # step of iterative refinement takes it away (Higham 2002, chapter 12).
             solution = inverse @ outputs
-            solution += inverse @ (outputs - matrix @ solution)
+            # In a stiff direction v/hλ is left, and the inverse adds ε·hλ·v. A step of iterative refinement takes that
+            # away (Higham 2002, chapter 12).
+            solution = jax.lax.cond(
+                inexact, lambda: solution + inverse @ (outputs - matrix @ solution), lambda: solution
+            )
             stiff = self.outer(h * solution)
             return jax.tree.map(lambda a, b: (a - b) / own, vector, stiff)
 
