@@ -111,6 +111,19 @@ def test_a_sparse_diagonal_network_comes_to_least_squares_on_noisy_data():
     assert_allclose(flow.network.weights, [1, 0, 0.5**0.5], atol=1e-6)
 
 
+@pytest.mark.parametrize("problem", [LinearRegression, EmpiricalRisk])
+def test_layers_come_to_an_optimum_of_lower_rank_long_after_their_product(problem):
+    X = 10**0.5 * np.linalg.qr(np.random.default_rng(0).standard_normal((10, 2)))[0]
+    layer = np.diag([0.8, 1.0])
+    flow = flowsim.integrate(DeepLinear([layer] * 2), problem(X, X @ np.diag([1.0, 0.0])), ts=[], max_steps=1000)
+    assert flow.outcome == Outcome.CONVERGED
+    assert_allclose(flow.order, 4, rtol=1e-3)
+    off, way = (
+        np.linalg.norm([layer - np.diag([1.0, 0.0]) for layer in ends]) for ends in (flow.network.weights, [layer] * 2)
+    )
+    assert off <= 1.1e-6 * way
+
+
 SCALES = [1e-6, 1e-10, 3e-15]
 SOLVERS = {"default": None, "explicit": StabilitySwitching(), "Hessian": HessianExtrapolation()}
 

@@ -189,7 +189,7 @@ def _prospect(seen: _Seen, stopping: Stopping) -> tuple[PredictedLimit, _Prospec
         minimum=minimum,
         # Else no distance is short: a large learning rate may have led the weights far out.
         bounded=near & certain & ~problem.decreases_forever(network),
-        degenerate=(~certain | end.leaves()) & ~lowest,
+        degenerate=~certain | end.leaves(),
         order=jnp.asarray(2.0, exact.dtype),
         flat=jnp.zeros_like(exact),
     )
@@ -203,14 +203,19 @@ def _degenerate_prospect(
     field, here, origin = seen.in_highest_precision()
     found = degenerate_limit(field, end.floor, seen.precision)
     distance, travelled = _norm_between(found.limit, here), _norm_between(here, origin)
-    near = distance <= jnp.asarray(stopping.remaining) * (travelled + distance)
+    allowed = jnp.asarray(stopping.remaining) * (travelled + distance)
+    # A flow that is at the infimum to rounding is not followed on to where the curvature is rounding of the largest.
+    curvature = found.curvature * (allowed / distance) ** (found.order - 2)
+    lost = curvature <= jnp.finfo(seen.precision).eps * end.around.radius
+    minimum = prospect.known & prospect.minimum
+    at_limit = (distance <= allowed) | (prospect.at_limit & minimum & lost)
     there = _Prospect(
-        at_limit=near,
+        at_limit=at_limit,
         leaves=jnp.array(False),
         enough=jnp.array(False),
-        known=prospect.known & prospect.minimum | ~near | found.falls,
-        minimum=prospect.known & prospect.minimum & ~found.falls,
-        bounded=near & ~found.falls,
+        known=minimum | ~at_limit | found.falls,
+        minimum=minimum & ~found.falls,
+        bounded=at_limit & ~found.falls,
         degenerate=prospect.degenerate,
         order=found.order,
         flat=found.curvature / 10,
@@ -271,7 +276,8 @@ def _lowest_curvature(
     two = jax.tree.map(lambda *leaves: jnp.stack(leaves), end.limit, shaken(end.limit, seen.precision, 1))
     along = jax.lax.map(lambda at: inner_product(direction, hessian_product(field.objective, at)(direction)), two)
     eps = jnp.finfo(radius.dtype).eps
-    own = 4 * residual + end.around.rounded_zero(radius) + zero
+    # Batched products may have more rounding than one alone, which shows in the quotient along the vector.
+    own = 4 * residual + end.around.rounded_zero(radius) + jnp.abs(along[0] - lowest) + zero
     error = own + 10 * jnp.abs(along[0] - along[1])
     # Beyond 256 weights the end of a crowded spectrum is found slowly, and a negative eigenvalue apart from it soon.
     certified = jnp.all(ends.residuals <= 64 * eps**0.5 * radius)

@@ -139,17 +139,24 @@ class LinearRegression(Problem):
         return None if gram is None else 2 * root @ gram @ root.T
 
     def is_minimum(self, network: LinearNetwork | Array, remaining: float) -> Array:
-        """Tell whether ‖P(π − w*)‖ ≤ `remaining` ‖w*‖, P projecting onto the features that occur, or w* is zero.
+        """Tell whether ‖P(π − w*)‖ ≤ `remaining` σ, P projecting onto the features that occur, or w* is zero.
 
-        Near such a regressor of a network whose Jacobian ∂π/∂W has full rank lies a minimizer. Another minimum, such
-        as that of a network with a bottleneck, is left to second derivatives.
+        σ is the smallest singular value of Pw*, which is ‖Pw*‖ for one output. If it is not zero, the Jacobian ∂π/∂W
+        has full rank near such a regressor, and a minimizer is as near to the weights, relative to them. Else layers
+        come to the minimum algebraically, long after their product. That, and another minimum, such as one of a network
+        with a bottleneck, is left to second derivatives.
         """
         occurs = self.eigenvalues > 0
         units = jnp.where(occurs, 1 / jnp.sqrt(jnp.where(occurs, self.eigenvalues, 1)), 0)
-        off = self.root @ (self._regressor(network) - self.optimum)
-        distance = norm(off * units.reshape(-1, *[1] * (off.ndim - 1)))
-        size = norm(self.optimum)
-        return (distance <= jnp.minimum(remaining, 0.1) * size) | (size == 0)
+        off, optimum = (
+            units[:, None] * (self.root @ regressor).reshape(len(units), -1)
+            for regressor in (self._regressor(network) - self.optimum, self.optimum)
+        )
+        size = norm(optimum)
+        if optimum.shape[1] > 1:
+            rank = jnp.minimum(jnp.sum(occurs), optimum.shape[1])
+            size = jnp.linalg.svd(optimum, compute_uv=False)[rank - 1]
+        return (norm(off) <= jnp.minimum(remaining, 0.1) * size) | (norm(optimum) == 0)
 
     def least_excess_risk(self, network: LinearNetwork | Array) -> Float[Array, ""] | float:
         """Return the least excess risk of a network whose `largest_rank` is known, NaN for others.
