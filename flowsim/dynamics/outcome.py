@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Bool, Int
+from jaxtyping import ArrayLike, Bool
 
 
 class Outcome(enum.IntEnum):
@@ -142,10 +142,11 @@ _AS_ASKED = (
 )
 
 
-def decide(conditions: Mapping[Outcome, Bool[ArrayLike, "..."]]) -> Int[ArrayLike, "..."]:
+def decide(conditions: Mapping[Outcome, Bool[ArrayLike, "..."]]) -> Any:
     """Return as a number the first outcome of the table whose condition holds, RUNNING where none does.
 
-    Conditions that are not arrays of JAX are decided by NumPy, which compiles nothing.
+    Conditions may be of any shapes that broadcast together. If none is an array of JAX, the number is NumPy's, and
+    nothing is compiled.
     """
     on_device = any(isinstance(condition, jax.Array) for condition in conditions.values())
     where = jnp.where if on_device else np.where

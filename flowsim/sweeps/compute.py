@@ -103,9 +103,10 @@ def _nothing(block: Block) -> Arrays:
         column: np.full((count, *_runs_of(block, column.of)), whole.get(column.quantity, np.nan)) for column in columns
     }
     requested = [[start.repetition < one.repetitions for one in block.recipe.descents] for start in block.starts]
-    for kind, runs in (("descent", 1), ("model", len(block.recipe.models))):
-        if _runs_of(block, kind):
-            arrays[Column(kind, "outcome")][~np.repeat(requested, runs, axis=1)] = NOT_ASKED
+    for column, values in arrays.items():
+        if column.of in kinds and column.quantity == "outcome":
+            runs = 1 if column.of == "descent" else len(block.recipe.models)
+            values[~np.repeat(requested, runs, axis=1)] = NOT_ASKED
     return arrays
 
 
@@ -286,8 +287,8 @@ class _Work:
                 run, found = modelled.model(MODELS[name])
                 facts = {"outcome": run.outcome, "steps": run.steps, "time": run.time}
                 facts |= {"gradients": run.gradients, "products": run.products, **found}
-                end = None if run.outcome == Outcome.DIVERGED else run.network
-                self._note("model", (row, column * len(self.recipe.models) + number), facts, end, reference)
+                there = None if run.outcome == Outcome.DIVERGED else run.network
+                self._note("model", (row, places.start + number), facts, there, reference)
 
     def _critical_rates(self, settings: CriticalSettings) -> None:
         def search(rows: list[int]) -> list[tuple[int, Bracket]]:

@@ -1,5 +1,7 @@
 """What is measured of a network where a run begins or ends."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,7 @@ from ..problems import Problem
 from ..runtime.compiling import compiled
 
 
-def measure(network: eqx.Module, problem: Problem, stopping: Stopping | None) -> dict[str, jax.Array]:
+def measure(network: eqx.Module, problem: Problem, stopping: Stopping | None) -> dict[str, Any]:
     """Return what costs no more than a gradient.
 
     `verdict` is the outcome by `stopping` without second derivatives, and whether these are to be asked.
@@ -22,7 +24,7 @@ def measure(network: eqx.Module, problem: Problem, stopping: Stopping | None) ->
 
 
 @compiled
-def _measure(network: eqx.Module, problem: Problem, stopping: Stopping) -> dict[str, jax.Array]:
+def _measure(network: eqx.Module, problem: Problem, stopping: Stopping) -> dict[str, Any]:
     weights, rest = split(network)
     objective, gradient = jax.value_and_grad(lambda moved: problem.objective(eqx.combine(moved, rest)))(weights)
     gradient_norm = norm(gradient)
