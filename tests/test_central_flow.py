@@ -215,6 +215,17 @@ def test_a_flow_that_the_edge_holds_off_every_minimum_predicts_the_two_cycle_of_
 
 
 @pytest.mark.slow
+def test_a_central_flow_at_rest_is_at_a_fixed_point_at_its_time_limit_whatever_the_tolerance():
+    """At rest each step is ten times as long, and few fit in before the time limit."""
+    risk = flowsim.Risk(lambda w: 12 * w[0] ** 2 - 2 * w[0] ** 4 + w[1] ** 2 / 2)
+    for rtol in (1e-4, 1e-6, 1e-8):
+        model = flowsim.CentralFlow(0.1, rtol=rtol)
+        run = flowsim.integrate(jnp.array([0.1, 1.0]), risk, model=model, t1=300.0, ts=[], max_steps=3000)
+        assert run.outcome is flowsim.Outcome.FIXED_POINT
+        np.testing.assert_allclose(run.network, [6**-0.5, 0], atol=1e-8)
+
+
+@pytest.mark.slow
 def test_a_sharpness_beyond_the_edge_that_falls_below_by_itself_in_one_step_is_let_go():
     """R = 15xy² + x has S = 30x at y = 0, and x falls at the rate of one: from 1.29 to 0.4 of 2/η with Σ = 0."""
     falling = tide(pull=(0, 0, 0), drive=(-1, 0, 0), floor=(0, 8, 4), steep=(30, 1, 1))

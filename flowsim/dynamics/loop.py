@@ -237,13 +237,16 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> t
     still &= run.dynamics.is_settled(clock.time)
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
-    fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
+    is_over = clock.time >= run.t1
+    # At rest steps grow, and few may fit in before the time limit, of which the last is cut short.
+    rests_at_end = is_over & (still | (attempt.cut & (state.quiet_steps > 0)))
+    fixed = (quiet >= run.dynamics.patience) | rests_at_end if run.dynamics.patience > 1 else still
     if run.stopping.gradient_norm is not None:
         question |= fixed
     asked = conditions[Outcome.CONVERGED] | question | fixed
     rests = run.dynamics.at(clock.time).rests(run.field, attempt.state, state.stationarity, watch.small, asked=asked)
     conditions[Outcome.CONVERGED] &= rests
-    conditions |= {Outcome.FIXED_POINT: fixed, Outcome.TIME_LIMIT: clock.time >= run.t1}
+    conditions |= {Outcome.FIXED_POINT: fixed, Outcome.TIME_LIMIT: is_over}
     scales = Scales(run.dynamics.at(clock.time).unit_of_time(attempt.state), objective)
     scales = jax.tree.map(lambda known, new: jnp.where(state.begun, known, new), state.scales, scales)
     coordinates = scales.coordinates(clock.time, objective, stationarity)
