@@ -107,6 +107,7 @@ def state_of(*, steps=0, time=0.0, stationarity=1.0, bound=1e-8, risks=(), code=
         watch=SimpleNamespace(bound=bound),
         schedule=SimpleNamespace(records=records),
         code=code,
+        question=False,
     )
 
 

@@ -418,7 +418,8 @@ def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(linear, 
     sweep = computed(tmp_path)
     assert len(sweep.failures) == 2 * 2 * 2
     assert sweep.failures[0].cell == "data.noise=0.5, network.scale=0.4, repetition 0, learning rate 0.1"
-    assert (of_descent(sweep.dataset, 0.1).outcome == FAILED).all()
+    outcome, expected = (of_descent(dataset, 0.1).outcome for dataset in (sweep.dataset, linear))
+    np.testing.assert_array_equal(outcome, np.where(expected == NOT_ASKED, NOT_ASKED, FAILED))
     others = (of_descent(dataset, 0.05, 5.0).final_risk for dataset in (sweep.dataset, linear))
     np.testing.assert_array_equal(*others)
 

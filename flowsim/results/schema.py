@@ -111,7 +111,7 @@ def attributes(name: str, label: Label | None = None) -> dict[str, Any]:
         return known | {"logarithmic": int(label.logarithmic), "drawn": label.drawn} | rows
     if name in _CODES:
         # As the CF conventions want codes and their names.
-        names = {FAILED: "FAILED", NOT_ASKED: "NOT_ASKED"} | {int(code): code.name for code in _CODES[name]}
+        names = {FAILED: "FAILED", NOT_ASKED: "NOT_ASKED"} | {int(code): code.name for code in sorted(_CODES[name])}
         flags = {"flag_values": np.array(list(names), np.int64), "flag_meanings": " ".join(names.values())}
         return {"long_name": _long_name(name), "units": "1", **flags}
     for prefix, place in _PLACES.items():
