@@ -201,11 +201,11 @@ def _degenerate_prospect(
 ) -> tuple[PredictedLimit, _Prospect]:
     """Return the predicted limit and the prospect where the limit is degenerate, else both as they are."""
     field, here, origin = seen.in_highest_precision()
-    found = degenerate_limit(field, end.floor, seen.precision)
-    distance, travelled = _norm_between(found.limit, here), _norm_between(here, origin)
+    predicted = degenerate_limit(field, end.floor, seen.precision)
+    distance, travelled = _norm_between(predicted.limit, here), _norm_between(here, origin)
     allowed = jnp.asarray(stopping.remaining) * (travelled + distance)
     # A flow that is at the infimum to rounding is not followed on to where the curvature is rounding of the largest.
-    curvature = found.curvature * (allowed / distance) ** (found.order - 2)
+    curvature = predicted.curvature * (allowed / distance) ** (predicted.order - 2)
     lost = curvature <= jnp.finfo(seen.precision).eps * end.around.radius
     minimum = prospect.known & prospect.minimum
     at_limit = (distance <= allowed) | (prospect.at_limit & minimum & lost)
@@ -213,15 +213,15 @@ def _degenerate_prospect(
         at_limit=at_limit,
         leaves=jnp.array(False),
         enough=jnp.array(False),
-        known=minimum | ~at_limit | found.falls,
-        minimum=minimum & ~found.falls,
-        bounded=at_limit & ~found.falls,
+        known=minimum | ~at_limit | predicted.falls,
+        minimum=minimum & ~predicted.falls,
+        bounded=at_limit & ~predicted.falls,
         degenerate=prospect.degenerate,
-        order=found.order,
-        flat=found.curvature / 10,
+        order=predicted.order,
+        flat=predicted.curvature / 10,
     )
-    certain = found.certain & (found.rises | found.falls)
-    flattest = dataclasses.replace(end, limit=found.limit, drift=jnp.zeros_like(end.drift))
+    certain = predicted.certain & (predicted.rises | predicted.falls)
+    flattest = dataclasses.replace(end, limit=predicted.limit, drift=jnp.zeros_like(end.drift))
     return where(certain, flattest, end), where(certain, there, prospect)
 
 
