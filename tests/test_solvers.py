@@ -369,7 +369,7 @@ class HeunByProposals(ProposingSolver):
         h, k0 = t1 - t0, solver_state
         k1 = terms.vf(t1, y0 + h * k0, args)
         y1 = y0 + h / 2 * (k0 + k1)
-        size = scaled_norm(h / 2 * (k1 - k0), y0, y1, self.rtol, self.atol)
+        size = scaled_norm(h / 2 * (k1 - k0), y0, y1, h * k0, self.rtol, self.atol)
         dense = {"y0": y0, "y1": y1, "k0": h * k0, "k1": h * k1}
         return y1, Proposal(size, growth(size, 2)), dense, terms.vf(t1, y1, args), diffrax.RESULTS.successful
 
