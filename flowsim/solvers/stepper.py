@@ -132,6 +132,7 @@ class StepperState(eqx.Module):
 
     `name` is that of the solver; `counted` says whether its gradients are known: not for Diffrax's implicit solvers.
     `measures` says that it holds the gradient where it is, and `blank` that it does so from the first attempt on.
+    `largest` is the largest root mean square of the weights so far.
     `regime` tells which of two kinds of steps comes next, and `only` for which of them this program is made; `None`
     where there is one kind, and for both.
     """
@@ -141,6 +142,7 @@ class StepperState(eqx.Module):
     smoothness: Smoothness
     rounding: Rounding
     wanted: Float[Array, ""]
+    largest: Float[Array, ""]
     work: Work
     regime: Bool[Array, ""] | None
     name: str = eqx.field(static=True)
@@ -214,6 +216,7 @@ class Stepper(eqx.Module):
             smoothness=Smoothness.unknown(zero.dtype),
             rounding=Rounding.unknown(zero.dtype),
             wanted=first,
+            largest=zero,
             work=no_work(),
             regime=None if self._proposing is None else self._proposing.regime(solver),
             name=type(self.solver).__name__,
@@ -237,11 +240,13 @@ class Stepper(eqx.Module):
         """
         term, zero = diffrax.ODETerm(field), jnp.zeros_like(state.wanted)
         length, cut = jnp.where(begun, jnp.minimum(state.wanted, longest), 0), begun & (longest < state.wanted)
-        taken = self.solver
+        taken, largest = self.solver, state.largest
         if self._proposing is not None:
             root_mean_square = norm(point) / sum(leaf.size for leaf in jax.tree.leaves(point)) ** 0.5
             noise = state.rounding.share * root_mean_square
-            taken = self._proposing.loosen(state.smoothness.slack, root_mean_square, noise).within(state.only)
+            # Where all weights pass zero together, those beside a jump are held at it all the same.
+            largest = jnp.maximum(largest, root_mean_square)
+            taken = self._proposing.loosen(state.smoothness.slack, largest, noise).within(state.only)
         candidate, error, _, solver, solved = taken.step(term, zero, length, point, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf).astype(leaf.dtype), error)
@@ -276,6 +281,7 @@ class Stepper(eqx.Module):
             smoothness=smoothness,
             rounding=rounding,
             wanted=wanted,
+            largest=largest,
             work=work,
             regime=regime,
         )
