@@ -58,7 +58,7 @@ class Outcome(enum.IntEnum):
     )
     NO_MINIMIZER = (
         10,
-        "the risk falls below −1/ε times its first value; or second derivatives show that it falls for ever as the "
+        "the risk falls below −1/ε times its first value; or second derivatives show that it falls without end as the "
         "weights grow, as on separable classes with cross-entropy",
         "the risk falls ever further as the weights grow: it has no minimizer, or none in sight, such as for a "
         "logistic loss on separable data; stop at a time, a risk, a margin or a direction",

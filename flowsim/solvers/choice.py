@@ -96,7 +96,7 @@ def _with_hessian(count: int, columns: int, *, gradient: float = 5.0, free: int 
     some p³/70 and p³ ns.
     """
     overhead, product_price = 2 + count**3 / (14_000 * gradient), 0.5 + count**2 / (4000 * gradient)
-    # Along a bent valley of condition 1e8 errors were 230·rtol with `still` = 1e3, and 9·rtol with 10.
+    # Along a bent valley of condition 1e8 the error is 318·rtol with `still` = 1e3, and 7·rtol with 10.
     often = {"kept": 1, "still": 10.0} if count <= free else {}
     return HessianExtrapolation(columns=columns, overhead=overhead, product_price=product_price, **often)
 
