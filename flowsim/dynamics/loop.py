@@ -221,8 +221,8 @@ def _step(run: _Run, state: RunState) -> RunState:
         conditions[Outcome.SOLVER_FAILED] |= state.begun & ~(attempt.length > 0)
     conditions[Outcome.STEP_LIMIT] = after.attempts >= run.max_steps
     # What second derivatives may tell counts before a fixed point and all that follows it.
-    known = decide({outcome: conditions[outcome] for outcome in (Outcome.SOLVER_FAILED, *OUTCOMES_OF_A_CHECK)})
-    return replace(after, code=decide(conditions), question=after.question & (known == Outcome.RUNNING))
+    earlier = decide({outcome: conditions[outcome] for outcome in (Outcome.SOLVER_FAILED, *OUTCOMES_OF_A_CHECK)})
+    return replace(after, code=decide(conditions), question=after.question & (earlier == Outcome.RUNNING))
 
 
 def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> tuple[RunState, Conditions]:
