@@ -75,6 +75,22 @@ def test_a_degenerate_limit_is_certified_with_its_order(case, dtype):
     assert np.linalg.norm(flow.network - limit) <= 1.1 * remaining * np.linalg.norm(start - limit)
 
 
+@pytest.mark.filterwarnings("ignore:the weights are float32")
+def test_a_direction_along_which_the_risk_is_constant_hides_no_half_stable_limit():
+    # In the highest precision its slope is rounding of the eigenvector, and so is its curvature.
+    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((3, 3)))[0].astype(np.float32)
+    turned = valley(jnp.float32, cubic=1, quartic=1, stiff=100).function
+    flow = flowsim.integrate(
+        jnp.asarray(turn.T @ [1, 0, 0], jnp.float32),
+        Risk(lambda w: turned(jnp.asarray(turn, w.dtype) @ w)),
+        ts=[],
+        max_steps=1000,
+    )
+    assert flow.outcome == Outcome.STATIONARY
+    assert_allclose(flow.order, 3, atol=0.1)
+    assert_allclose(turn[0] @ flow.network, 0, atol=1.1e-3)
+
+
 @pytest.mark.parametrize("order", [4, 6, 20])
 def test_a_flow_comes_to_a_degenerate_minimum_at_the_time_that_the_algebra_gives(order):
     names = {4: "quartic", 6: "sextic", 20: "twentieth"}
@@ -143,6 +159,16 @@ def test_a_small_start_beside_a_stiff_direction_jumps_at_the_right_time(solver, 
     flow = flowsim.integrate(start, problem, t1=t, ts=[], solver=SOLVERS[solver])
     assert_allclose(flow.network, [weight, weight, 1], rtol=1e-5)
     assert flow.loosened == 1
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(jnp.float64, 1e-25), (jnp.float32, 3e-15)])
+@pytest.mark.filterwarnings("ignore:the weights are float32")
+def test_small_weights_that_grow_below_the_rounding_of_a_neighbour_are_not_at_rest(dtype, scale):
+    problem = Risk(lambda w: (w[0] * w[1] - 1) ** 2 / 2 + 5 * (w[2] - 1) ** 2)
+    start = jnp.array([scale, scale, 1], dtype)
+    flow = flowsim.integrate(start, problem, ts=[], max_steps=1000)
+    assert flow.outcome == Outcome.CONVERGED
+    assert_allclose(flow.network, 1, rtol=1e-3 if dtype == jnp.float32 else 1e-6)
 
 
 @pytest.mark.parametrize(

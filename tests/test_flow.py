@@ -145,6 +145,14 @@ def test_jit_and_vmap_give_the_same_runs(problem):
     assert (batch.outcome == Outcome.CONVERGED).all()
 
 
+def test_times_of_records_may_be_those_of_a_program():
+    @jax.jit
+    def recorded(end):
+        return flowsim.integrate(jnp.ones(1), flowsim.Risk(lambda w: w[0] ** 2 / 2), ts=jnp.arange(3) * end / 2, t1=end)
+
+    np.testing.assert_allclose(np.exp(-recorded(1.0).times) ** 2 / 2, recorded(1.0).risk, rtol=1e-5)
+
+
 def test_a_second_run_with_the_same_shapes_does_not_compile(problem, mlp_flow, compiled):
     flowsim.integrate(drawn(*[5] * 10, 1, scale=0.3, seed=9), problem)
     before = compiled()

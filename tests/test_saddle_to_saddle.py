@@ -164,6 +164,20 @@ def test_aligned_starts_follow_their_closed_form():
 
 
 @pytest.mark.slow
+def test_a_stop_does_not_depend_on_where_steps_end():
+    problem, *_ = problem_and_directions()
+    recipe = ScaledStart(kind="jacot_2021:ScaledStart", depth=3, scale=0.01)
+    network = recipe.build(5, 4, key=jax.random.key(0), shared=partial(seeds.key, 0))
+
+    def stops(records):
+        probe = SaddleCourse(records=records)
+        columns = eqx.filter_jit(probe.measure)(Moment(network, problem, None, jnp.zeros(()), jnp.zeros(())))
+        return np.stack([columns["stop_gradient"][1:3], columns["stop_eigenvalues"][1:3, 0]])
+
+    np.testing.assert_allclose(stops(64), stops(512), rtol=0.01)
+
+
+@pytest.mark.slow
 def test_the_scenario_measures_the_claims(tmp_path):
     assert cli.main([str(SHIPPED), "--set", FEW, "--out", str(tmp_path), "--jobs", "1"]) == 0
     courses = courses_of(flowsim.open_results(tmp_path / "saddle_to_saddle").required("sweep"))

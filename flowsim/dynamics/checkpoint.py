@@ -21,7 +21,7 @@ State = TypeVar("State")
 _KIND = b"flowsim checkpoint "
 # The number changes with the form of the file. Below it stand the identity of the run and the SHA-256 of that and of
 # all the rest, which is the state.
-_VERSION = _KIND + b"4\n"
+_VERSION = _KIND + b"5\n"
 
 
 class Checkpoint:

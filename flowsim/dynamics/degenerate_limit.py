@@ -96,7 +96,10 @@ def degenerate_limit(
         noise = jnp.stack([model.coordinates(difference(row(slopes, seed), slope)) for seed in (1, 2)])
         rounding = jnp.max(jnp.linalg.norm(jnp.where(fast, 0, noise), axis=1))
 
-        rest = model.vector(jnp.where(resolved, 0, components))
+        # A direction along which the risk is constant has a slope by the rounding of its vector, and no curvature.
+        leftover = jnp.where(resolved, 0, components)
+        digits = jnp.finfo(components.dtype).eps ** 0.5
+        rest = model.vector(jnp.where(jnp.linalg.norm(leftover) > digits * jnp.linalg.norm(slow), leftover, 0))
         size = norm(rest)
         unit = scaled(jnp.where(size > 0, 1 / size, 0), rest)
         flat = inner_product(unit, product(unit))

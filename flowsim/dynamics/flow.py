@@ -16,7 +16,7 @@ from ..problems import Problem
 from ..solvers.choice import check_solver, stepper_for, tolerances
 from ..solvers.field import GradientField, Measured, VectorField, norm
 from ..solvers.solver import Work
-from ..solvers.stepper import Stepper, StepperState
+from ..solvers.stepper import LASTING, Stepper, StepperState
 from .descent import Descent
 from .dynamics import DYNAMICS, Attempt, Clock, Dynamics
 from .gradient_descent import GradientDescent
@@ -44,7 +44,7 @@ class Flow(Dynamics):
     (`stepper`), how its options are filled in (`checked`), and risk and gradient at a state (`observe`).
     """
 
-    patience: ClassVar[int] = 10
+    patience: ClassVar[int] = LASTING
     gradients_per_step: ClassVar[int] = 15
 
     @abc.abstractmethod
@@ -103,13 +103,14 @@ class Flow(Dynamics):
     def stands_still(self, state: FlowState, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
         """Tell whether a step changed the point by no more than rounding, although it was long enough to.
 
-        On a plateau a step may change nothing either, but there the step control proposes a longer one next.
+        On a plateau a step may change nothing either, but there the step control proposes a longer one next. Out of a
+        saddle entries may grow that are below the rounding of the others.
         """
         change = norm(jax.tree.map(jnp.subtract, attempt.state.point, state.point))
         rounding = jnp.finfo(change.dtype).eps * norm(attempt.state.point)
         long = attempt.length * gradient_norm > 2 * rounding
         steady = ~attempt.cut & (attempt.state.stepper.wanted <= 1.05 * state.stepper.wanted)
-        return (change <= rounding) & (long | steady)
+        return (change <= rounding) & (long | steady) & ~attempt.state.stepper.grows()
 
     def unit_of_time(self, state: FlowState) -> Float[Array, ""]:
         """Return the length that the step control proposes for the first step."""

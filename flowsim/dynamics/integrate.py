@@ -84,7 +84,8 @@ def integrate(
         atol: Absolute tolerance of a step, beside which smaller weights are not followed; by default 0.
         t1: The time at which the run ends at the latest.
         max_steps: The number of steps, accepted and rejected, after which it ends.
-        ts: Increasing times of records, reached exactly; there is one at the end in any case.
+        ts: Increasing times of records, reached exactly; there is one at the end in any case. Under `jax.jit` they may
+            be traced, and are not checked then.
         between: Whether to record where much happens between the times `ts`, too.
         records: Without `ts`, the largest number of records, half as many at least; by default 128.
         stopping: When the run counts as converged; by default ‖∇R‖ ≤ 1e-8, in float32 1e-4.
@@ -178,7 +179,8 @@ def _schedule(ts: ArrayLike | None, between: bool, records: int | None, dtype: j
     if ts is not None and records is not None:
         raise ValueError("records are made at the times ts, or at so many times of the flow's own choice: give one")
     if ts is not None:
-        return AtTimes(constant(as_times(ts, "ts"), dtype), between)
+        # Times that a program computes are not known here: only their number is.
+        return AtTimes(constant(jnp.ravel(ts) if is_traced(ts) else as_times(ts, "ts"), dtype), between)
     if records is None:
         return Spread()
     if not isinstance(records, int | np.integer) or isinstance(records, bool) or records < 2:

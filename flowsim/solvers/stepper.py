@@ -127,12 +127,17 @@ class Rounding(eqx.Module):
         return replace(self, share=share, size=size, length=length)
 
 
+LASTING = 10
+"""So many steps in a row are no accident of rounding."""
+
+
 class StepperState(eqx.Module):
     """What the next step starts from, and what all steps so far have cost.
 
     `name` is that of the solver; `counted` says whether its gradients are known: not for Diffrax's implicit solvers.
     `measures` says that it holds the gradient where it is, and `blank` that it does so from the first attempt on.
-    `largest` is the largest root mean square of the weights so far.
+    `largest` is the largest root mean square of the weights so far, and `growing` for how many steps in a row each
+    entry has grown, up to `LASTING`.
     `regime` tells which of two kinds of steps comes next, and `only` for which of them this program is made; `None`
     where there is one kind, and for both.
     """
@@ -143,6 +148,7 @@ class StepperState(eqx.Module):
     rounding: Rounding
     wanted: Float[Array, ""]
     largest: Float[Array, ""]
+    growing: PyTree
     work: Work
     regime: Bool[Array, ""] | None
     name: str = eqx.field(static=True)
@@ -155,6 +161,10 @@ class StepperState(eqx.Module):
         """Return the state for a program of the kind of steps that comes next, alone; outside of any program."""
         its_own = None if self.regime is None else bool(self.regime)
         return self if self.only == its_own else replace(self, only=its_own)
+
+    def grows(self) -> Bool[Array, ""]:
+        """Tell whether an entry has grown for long, however small it is."""
+        return jnp.any(jnp.stack([jnp.any(steps >= LASTING) for steps in jax.tree.leaves(self.growing)]))
 
     def is_within(self) -> Bool[Array, ""] | bool:
         """Tell whether this program takes the next step."""
@@ -217,6 +227,7 @@ class Stepper(eqx.Module):
             rounding=Rounding.unknown(zero.dtype),
             wanted=first,
             largest=zero,
+            growing=jax.tree.map(lambda entry: jnp.zeros(entry.shape, jnp.int8), point),
             work=no_work(),
             regime=None if self._proposing is None else self._proposing.regime(solver),
             name=type(self.solver).__name__,
@@ -272,6 +283,12 @@ class Stepper(eqx.Module):
         if not state.blank:  # the solver knew where it begins: the first attempt changes nothing
             tried, before = (solver, controller, work), (state.solver, state.controller, state.work)
             solver, controller, work = jax.tree.map(lambda new, old: jnp.where(begun, new, old), tried, before)
+
+        def longer(steps: Array, now: Array, later: Array) -> Array:
+            grown = jnp.where(jnp.abs(later) > 1.001 * jnp.abs(now), jnp.minimum(steps + 1, LASTING), 0)
+            return jnp.where(kept, grown, steps).astype(steps.dtype)
+
+        growing = jax.tree.map(longer, state.growing, point, candidate)
         regime = None if self._proposing is None else self._proposing.regime(solver)
         okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
         after = replace(
@@ -282,6 +299,7 @@ class Stepper(eqx.Module):
             rounding=rounding,
             wanted=wanted,
             largest=largest,
+            growing=growing,
             work=work,
             regime=regime,
         )
