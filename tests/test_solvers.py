@@ -22,7 +22,7 @@ from flowsim.solvers import (
 from flowsim.solvers.explicit_methods import explicit_methods, explicit_step, fourth_order
 from flowsim.solvers.field import Measured, gradient_field
 from flowsim.solvers.solver import no_work
-from flowsim.solvers.step_control import SpectralRadius, growth, scaled_norm
+from flowsim.solvers.step_control import ErrorScale, SpectralRadius, growth
 
 RATES = np.logspace(0, 4, 30)
 
@@ -369,7 +369,7 @@ class HeunByProposals(ProposingSolver):
         h, k0 = t1 - t0, solver_state
         k1 = terms.vf(t1, y0 + h * k0, args)
         y1 = y0 + h / 2 * (k0 + k1)
-        size = scaled_norm(h / 2 * (k1 - k0), y0, y1, h * k0, self.rtol, self.atol)
+        size = ErrorScale.of(y0, h * k0, self.rtol, self.atol).sizes(y1, h / 2 * (k1 - k0)).in_tolerance[0]
         dense = {"y0": y0, "y1": y1, "k0": h * k0, "k1": h * k1}
         return y1, Proposal(size, growth(size, 2)), dense, terms.vf(t1, y1, args), diffrax.RESULTS.successful
 

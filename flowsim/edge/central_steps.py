@@ -15,10 +15,10 @@ from ..curvature import vectors
 from ..curvature.eigenpair import decomposition
 from ..dynamics.learning_rates import Scalar, is_scheduled, rate_and_slope
 from ..solvers import Proposal, ProposingSolver
-from ..solvers.extrapolation import best_factor, extrapolation_weights
+from ..solvers.extrapolation import believable, best_factor, extrapolation_weights
 from ..solvers.field import GradientField, Measured, norm
 from ..solvers.solver import Work, no_work
-from ..solvers.step_control import rounding_of, scaled_norm, size_beside_increment
+from ..solvers.step_control import ErrorScale, rounding_of
 from .approach import Approach
 from .central_curvature import CentralCurvature
 from .central_edge import Face
@@ -101,7 +101,7 @@ class _Table(eqx.Module):
         def complete() -> tuple:
             weights, differences = map(jnp.asarray, extrapolation_weights(columns))
             increment, difference = (vectors.combination(all[self.row], ends) for all in (weights, differences))
-            size = error(difference, increment).astype(self.errors.dtype)
+            size = believable(error(difference, increment), self.errors, self.row).astype(self.errors.dtype)
             falls = (self.row < 4) | (size < self.errors[self.row - 1])
             done = ~((size > 1) & (self.row < columns) & falls)
             row = jnp.where(done, self.row, self.row + 1)
@@ -282,11 +282,10 @@ class CentralSteps(ProposingSolver):
             return vectors.scaled(length, curvature.resolvent(length, slope))
 
         tangent = vectors.scaled(h, state.measured.slope)
+        scale = ErrorScale.of(y0, tangent, self.rtol, self.atol, slack=1.0)
 
         def error(difference: PyTree, increment: PyTree) -> Float[Array, ""]:
-            moved = jax.tree.map(jnp.add, y0, increment)
-            own = scaled_norm(difference, y0, moved, tangent, self.rtol, self.atol, slack=1.0)
-            return jnp.maximum(own, size_beside_increment(difference, increment, y0))
+            return scale.sizes(jax.tree.map(jnp.add, y0, increment), difference).with_increment()[0]
 
         def read(now: _Round) -> _Round:
             look, ends = now.phase == Phase.LOOK, now.phase >= Phase.LOOK

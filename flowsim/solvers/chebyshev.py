@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..curvature.vectors import scaled
 from .field import Measured, norms
 from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
-from .step_control import SpectralRadius, growth, rounding_of, scaled_norm
+from .step_control import ErrorScale, SpectralRadius, growth
 
 # The stages of the last method in the table.
 MOST_STAGES = 500
@@ -94,14 +94,13 @@ class RungeKuttaChebyshev(MeasuringSolver):
         longest = float(methods.reach[-1]) / bound
         error = defect(y0, y1, start.slope, end.slope, h)
         tangent = scaled(h, start.slope)
-        size = scaled_norm(error, y0, y1, tangent, self.rtol, self.atol)
-        size = jnp.where(h <= longest, size, jnp.inf)
+        sizes = ErrorScale.of(y0, tangent, self.rtol, self.atol).sizes(y1, error)
+        size = jnp.where(h <= longest, sizes.in_tolerance[0], jnp.inf)
         factor = jnp.minimum(limit_growth(growth(size, 3), *norms(start.slope, end.slope)), self.cap * longest / h)
         spent = Work(jnp.where(h == 0, 0, stages), jnp.where(h == 0, 0, iterations))
         state = _State(end, radius, solver_state.work + spent)
         dense = {"y0": y0, "y1": y1, "k0": tangent, "k1": scaled(h, end.slope)}
-        wrong, weights = norms(error, y0)
-        proposal = Proposal(size, factor, rounded=wrong <= rounding_of(weights))
+        proposal = Proposal(size, factor, rounded=sizes.are_rounding()[0])
         return y1, proposal, dense, state, diffrax.RESULTS.successful
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from ..curvature.vectors import combination
 from .field import Measured, norms
 from .solver import MeasuringSolver, Proposal, Work
-from .step_control import growth, rounding_of, scaled_norm, size_beside_increment
+from .step_control import ErrorScale, growth
 
 
 def substeps(
@@ -153,6 +153,19 @@ class Table(eqx.Module):
         return jnp.where(jnp.isnan(last), jnp.inf, last)
 
 
+def believable(
+    error: Float[Array, ""], errors: Float[Array, " orders"], row: Int[Array, ""], *, sooner: float = 100.0
+) -> Float[Array, ""]:
+    """Return the error estimate of a `row`, or what the `errors` of the two rows before it allow.
+
+    The difference of two columns may pass zero. An estimate that falls `sooner` times as fast as the one before did is
+    no more than that.
+    """
+    before, earlier = errors[row - 1], errors[row - 2]
+    expected = before * (before / earlier) / sooner
+    return jnp.where((row >= 4) & jnp.isfinite(expected), jnp.maximum(error, expected), error)
+
+
 def best_factor(
     errors: Float[Array, " orders"],
     rows: Int[Array, ""],
@@ -197,6 +210,8 @@ def extrapolate(
     `tangent` is h f(y0).
     """
     weights, differences = map(jnp.asarray, extrapolation_weights(columns))
+    # The last row is the first whose error is below one, and its estimate has no margin.
+    scale = ErrorScale.of(y0, tangent, rtol, atol, slack=1.0)
     zeros = jax.tree.map(jnp.zeros_like, y0)
     dtype = jax.tree.leaves(y0)[0].dtype
     ends = jax.tree.map(lambda leaf: jnp.zeros((columns, *leaf.shape), leaf.dtype), y0)
@@ -212,14 +227,10 @@ def extrapolate(
         ends = jax.tree.map(lambda buffer, new: buffer.at[rows - 1].set(new), table.ends, end)
         increment = combination(weights[rows], ends)
         difference = combination(differences[rows], ends)
-        # The last row is the first whose error is below one, and its estimate has no margin.
-        moved = jax.tree.map(jnp.add, y0, increment)
-        error = scaled_norm(difference, y0, moved, tangent, rtol, atol, slack=1.0)
-        error = jnp.maximum(error, size_beside_increment(difference, increment, y0))
-        error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
-        wrong, size = norms(difference, y0)
-        rounded = wrong <= rounding_of(size)
-        return Table(ends, rows, table.errors.at[rows].set(error), increment, table.passes + passes, rounded)
+        sizes = scale.sizes(jax.tree.map(jnp.add, y0, increment), difference)
+        error = jnp.where(rows >= 2, believable(sizes.with_increment()[0], table.errors, rows), jnp.inf)
+        errors = table.errors.at[rows].set(error.astype(dtype))
+        return Table(ends, rows, errors, increment, table.passes + passes, sizes.are_rounding()[0])
 
     return jax.lax.while_loop(unfinished, add_row, empty)
 

@@ -15,78 +15,107 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature import vectors
 from .field import norm, norms
 from .solver import CountsWork, Work
 
 
-def scaled_norm(
-    error: PyTree, y0: PyTree, y1: PyTree, tangent: PyTree, rtol: Any, atol: Any, *, slack: float = 3.0
-) -> Float[Array, ""]:
-    """Return the size of the error of a step from `y0` to `y1` in units of the tolerance, as `scaled_norms` does."""
-    return scaled_norms((error,), y0, y1, tangent, rtol, atol, slack=slack)[0]
+class ErrorScale(eqx.Module):
+    """What errors of a step from `y0` are measured in, with the `tangent` h f(y0), at the tolerances rtol and atol.
 
-
-def scaled_norms(
-    errors: tuple[PyTree, ...],
-    y0: PyTree,
-    y1: PyTree,
-    tangent: PyTree,
-    rtol: Any,
-    atol: Any,
-    *,
-    slack: float = 3.0,
-    largest: float = 0.03,
-    smallest: float = 1e-6,
-    finest: float = 1e-7,
-) -> Float[Array, " k"]:
-    """Return the sizes of several errors of one step from `y0` to `y1`, in units of the tolerance.
-
-    A size is the root mean square over all entries of error / (atol + rtol·(max(|y0|, |y1|) + `slack`·m)). m is the
-    size of the part of an entry that moves. A part b·e^{λt} changes its speed as it grows: with the `tangent` h f(y0)
-    and the increment Δ = y1 − y0 it is about m = |Δ|·max(|Δ|, |h f|)/(2|Δ − h f|). So an entry that grows out of a
-    saddle is followed to its own digits, however small it is, and one that passes zero to those of its motion. Its
-    `slack`·m counts up to the share `largest` of the root mean square of y0. An entry counts as no smaller than ε^(3/2)
-    of that, 3·10⁻²⁴, and where it decays than √ε of it: below, it is what errors have left. With both numbers networks
-    of `benchmarks/networks.py` took 10 % less to 16 % more gradients than with an absolute tolerance of rtol/1000, and
-    errors in the middle of a jump from a saddle stayed within 10·rtol.
+    The size of an error is a mean over all entries of error / (atol + rtol·(max(|y0|, |y1|) + `slack`·m)), that of the
+    powers 3/2: of entries that pass zero the few nearest to it count less than in a root mean square. m is the size of
+    the part of an entry that moves. A part b·e^{λt} changes its speed as it grows: with the increment Δ = y1 − y0 it is
+    about m = |Δ|·max(|Δ|, |h f|)/(2|Δ − h f|). So an entry that grows out of a saddle is followed to its own digits,
+    however small it is, and one that passes zero to those of its motion. Its `slack`·m counts up to the share `largest`
+    of the root mean square of y0. An entry counts as no smaller than ε^(3/2) of that, 3·10⁻²⁴, and where it decays than
+    √ε of it: below, it is what errors have left. The unit of the smallest entries is no smaller than at
+    rtol = `smallest`, as they are rounding. With these numbers errors in the middle of a jump from a saddle stayed
+    within 10·rtol in most cases of `benchmarks/degenerate.py`, which names the others.
 
     Where f grows along the step, the flow leaves a saddle, and its unstable part may be hidden in entries of any size.
     So the whole error has to be within `slack`·rtol of what moves in the whole of y0, or be rounding. That rtol is at
     least `finest`: below, extrapolation magnifies rounding of f to the tolerance (on plateaus of deep linear networks
-    a run with 1e-8 took 7 times the steps of one with 1e-7, and its jumps were no more exact). For the same reason the
-    unit of an entry is no smaller than rtol = `smallest` has it for the smallest entries.
-
-    A size is infinite where it is not finite. Raises `ValueError` without tolerances.
+    a run with 1e-8 took 7 times the steps of one with 1e-7, and its jumps were no more exact).
     """
-    if rtol is None or atol is None:
-        raise ValueError("this solver chooses its steps by rtol and atol: give it those of the step-size controller")
-    root = sum(leaf.size for leaf in jax.tree.leaves(y0)) ** 0.5
-    eps = float(jnp.finfo(jax.tree.leaves(y0)[0].dtype).eps)
-    # A candidate that is not finite is measured by where it came from.
-    y1 = jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(b), b, a), y0, y1)
-    increment = vectors.difference(y1, y0)
-    bend = vectors.difference(increment, tangent)
-    weights, moved, straight, *wholes = norms(y0, increment, tangent, *errors)
 
-    def square(a: Array, b: Array, change: Array, line: Array, bent: Array, *several: Array) -> Array:
-        longer = jnp.maximum(jnp.abs(change), jnp.abs(line))
-        moving = jnp.where(bent != 0, jnp.abs(change) * (longer / (2 * jnp.abs(bent))), jnp.inf)
-        moving = jnp.maximum(moving, jnp.abs(line))
-        own = jnp.maximum(jnp.abs(a), jnp.abs(b)) + jnp.minimum(slack * moving, largest * weights / root)
-        grown = eps**1.5 * jnp.maximum(1, smallest / rtol)
-        least = jnp.where(jnp.abs(b) < jnp.abs(a), eps**0.5, grown) * weights / root
-        unit = jnp.maximum(atol + rtol * jnp.maximum(own, least), jnp.finfo(a.dtype).tiny)
-        return jnp.sum((jnp.stack(several) / unit[None]) ** 2, axis=tuple(range(1, a.ndim + 1)))
+    y0: PyTree
+    tangent: PyTree
+    weights: Float[Array, ""]
+    straight: Float[Array, ""]
+    rtol: Any
+    atol: Any
+    slack: float = eqx.field(static=True)
+    largest: float = eqx.field(static=True, default=0.03)
+    smallest: float = eqx.field(static=True, default=1e-6)
+    finest: float = eqx.field(static=True, default=1e-7)
 
-    squares = jax.tree.leaves(jax.tree.map(square, y0, y1, increment, tangent, bend, *errors))
-    faster = vectors.inner_product(vectors.scaled(1 / straight, tangent), bend)
-    moving = jnp.where(faster > 0, moved * (jnp.maximum(moved, straight) / (2 * faster)), jnp.inf)
-    unit = root * atol + slack * jnp.maximum(rtol, finest) * moving + rounding_of(weights)
-    size = jnp.maximum(jnp.sqrt(sum(squares)) / root, jnp.stack(wholes) / unit)
-    return jnp.where(jnp.isfinite(size), size, jnp.inf)
+    @classmethod
+    def of(cls, y0: PyTree, tangent: PyTree, rtol: Any, atol: Any, *, slack: float = 3.0) -> "ErrorScale":
+        """Return the scale of a step. Raises `ValueError` without tolerances."""
+        if rtol is None or atol is None:
+            raise ValueError(
+                "this solver chooses its steps by rtol and atol: give it those of the step-size controller"
+            )
+        weights, straight = norms(y0, tangent)
+        return cls(y0, tangent, weights, straight, rtol, atol, slack)
+
+    def sizes(self, y1: PyTree, *errors: PyTree) -> "ErrorSizes":
+        """Return the sizes of several errors of the step to `y1`; one is infinite where it is not finite."""
+        y0, tangent, rtol, atol, slack = self.y0, self.tangent, self.rtol, self.atol, self.slack
+        count = sum(leaf.size for leaf in jax.tree.leaves(y0))
+        eps = float(jnp.finfo(self.weights.dtype).eps)
+        typical = self.weights / count**0.5
+        # A candidate that is not finite is measured by where it came from.
+        y1 = jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(b), b, a), y0, y1)
+        increment = vectors.difference(y1, y0)
+        bend = vectors.difference(increment, tangent)
+        moved, *wholes = norms(increment, *errors)
+
+        def power(a: Array, b: Array, change: Array, line: Array, bent: Array, *several: Array) -> Array:
+            longer = jnp.maximum(jnp.abs(change), jnp.abs(line))
+            moving = jnp.where(bent != 0, jnp.abs(change) * (longer / (2 * jnp.abs(bent))), jnp.inf)
+            moving = jnp.maximum(moving, jnp.abs(line))
+            own = jnp.maximum(jnp.abs(a), jnp.abs(b)) + jnp.minimum(slack * moving, self.largest * typical)
+            grown = eps**1.5 * jnp.maximum(1, self.smallest / rtol)
+            least = jnp.where(jnp.abs(b) < jnp.abs(a), eps**0.5, grown) * typical
+            unit = jnp.maximum(atol + rtol * jnp.maximum(own, least), jnp.finfo(a.dtype).tiny)
+            shares = jnp.abs(jnp.stack(several)) / unit[None]
+            return jnp.sum(shares * jnp.sqrt(shares), axis=tuple(range(1, a.ndim + 1)))
+
+        powers = jax.tree.leaves(jax.tree.map(power, y0, y1, increment, tangent, bend, *errors))
+        faster = vectors.inner_product(vectors.scaled(1 / self.straight, tangent), bend)
+        moving = jnp.where(faster > 0, moved * (jnp.maximum(moved, self.straight) / (2 * faster)), jnp.inf)
+        rounding = rounding_of(self.weights)
+        unit = count**0.5 * atol + slack * jnp.maximum(rtol, self.finest) * moving + rounding
+        size = jnp.maximum((sum(powers) / count) ** (2 / 3), jnp.stack(wholes) / unit)
+        return ErrorSizes(jnp.where(jnp.isfinite(size), size, jnp.inf), jnp.stack(wholes), moved, rounding)
+
+
+class ErrorSizes(eqx.Module):
+    """The sizes of errors of one step, in units of the tolerance, and their norms.
+
+    `moved` is the norm of the increment, and `rounding` what rounding may add to it.
+    """
+
+    in_tolerance: Float[Array, " k"]
+    norms: Float[Array, " k"]
+    moved: Float[Array, ""]
+    rounding: Float[Array, ""]
+
+    def with_increment(self, *, share: float = 0.1) -> Float[Array, " k"]:
+        """Return the sizes where an error has to be a `share` of the increment, too, or its rounding.
+
+        Near a limit, steps as long as the tolerance allows may circle it with errors as large as the tolerance. A step
+        whose error is a small part of its increment comes closer each time.
+        """
+        return jnp.maximum(self.in_tolerance, self.norms / (share * self.moved + self.rounding))
+
+    def are_rounding(self) -> Bool[Array, " k"]:
+        """Tell which errors may be rounding."""
+        return self.norms <= self.rounding
 
 
 def rounding_of(size: Float[Array, ""]) -> Float[Array, ""]:
@@ -100,16 +129,6 @@ def growth(size: Float[Array, "..."], order: Any, *, safety: float = 0.8, larges
     It is multiplied by `safety` and cut at `largest`, the usual values (Hairer, Nørsett and Wanner, II.4).
     """
     return jnp.minimum(safety * jnp.maximum(size, 1e-30) ** (-1 / order), largest)
-
-
-def size_beside_increment(error: PyTree, increment: PyTree, y0: PyTree, *, share: float = 0.1) -> Float[Array, ""]:
-    """Return the size of an error in units of a `share` of the increment of the step, or of the rounding of y0.
-
-    Near a limit, steps as long as the tolerance allows may circle it with errors as large as the tolerance. A step
-    whose error is a small part of its increment comes closer each time.
-    """
-    size, moved, weights = norms(error, increment, y0)
-    return size / (share * moved + rounding_of(weights))
 
 
 class SpectralRadius(eqx.Module):

@@ -15,7 +15,7 @@ from .chebyshev import MOST_STAGES, RungeKuttaChebyshev, defect, limit_growth
 from .explicit_methods import explicit_methods, explicit_step, fourth_order, second_order
 from .field import Measured, norms
 from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
-from .step_control import SpectralRadius, growth, rounding_of, scaled_norms
+from .step_control import ErrorScale, SpectralRadius, growth
 
 # The kinds of steps: Tsit5, of order five; stabilized ones of order four, and of order two.
 _FIFTH, _FOURTH, _SECOND = 0, 1, 2
@@ -196,12 +196,13 @@ class StabilitySwitching(MeasuringSolver):
         radius = vectors.where(iterations > 0, older.update(known), older)
         bound = known.bound
         tangent = vectors.scaled(h, start.slope)
-        errors = error, defect(y0, y1, start.slope, end.slope, h)
-        size, size2 = scaled_norms(errors, y0, y1, tangent, self.rtol, self.atol)
+        scale = ErrorScale.of(y0, tangent, self.rtol, self.atol)
+        sizes = scale.sizes(y1, error, defect(y0, y1, start.slope, end.slope, h))
+        size, size2 = sizes.in_tolerance
         size2 = jnp.where(h * bound > second_order(self.max_stages).reach[-1], jnp.inf, size2)
         size = jnp.where(kind == _SECOND, size2, size)
         change = jax.tree.map(jnp.subtract, end.slope, start.slope)
-        before, after, changed, wrong, weights = norms(start.slope, end.slope, change, error, y0)
+        before, after, changed = norms(start.slope, end.slope, change)
         most = limit_growth(jnp.full_like(h, jnp.inf), before, after)
         kind_next, length, fourth = self._next(_Taken(h, bound, kind, size, size2, most), solver_state.fourth)
         gradients = iterations + jnp.where(h == 0, 0, _evaluations(method))
@@ -209,8 +210,8 @@ class StabilitySwitching(MeasuringSolver):
         dense = {"y0": y0, "y1": y1, "k0": tangent, "k1": vectors.scaled(h, end.slope)}
         kind_next = jnp.where(h == 0, kind, kind_next)
         state = _State(end, radius, kind_next, fourth, work)
-        rough = (kind == _FIFTH) & (bound > 0) & self._is_rough(h, bound, before, changed, wrong)
-        proposal = Proposal(size, length / h, rough, rounded=wrong <= rounding_of(weights))
+        rough = (kind == _FIFTH) & (bound > 0) & self._is_rough(h, bound, before, changed, sizes.norms[0])
+        proposal = Proposal(size, length / h, rough, rounded=sizes.are_rounding()[0])
         return y1, proposal, dense, state, diffrax.RESULTS.successful
 
     def _iterations_due(self, h: Float[Array, ""], state: _State) -> tuple[Int[Array, ""], Radius]:
