@@ -44,7 +44,7 @@ def integrate(
     solver: diffrax.AbstractAdaptiveSolver | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    t1: float = float("inf"),
+    t1: float | Array = float("inf"),
     max_steps: int = 1_000_000,
     ts: ArrayLike | None = None,
     between: bool = False,

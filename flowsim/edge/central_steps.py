@@ -15,10 +15,10 @@ from ..curvature import vectors
 from ..curvature.eigenpair import decomposition
 from ..dynamics.learning_rates import Scalar, is_scheduled, rate_and_slope
 from ..solvers import Proposal, ProposingSolver
-from ..solvers.extrapolation import believable, best_factor, extrapolation_weights
+from ..solvers.extrapolation import believable_error, best_factor, extrapolation_weights
 from ..solvers.field import GradientField, Measured, norm
 from ..solvers.solver import Work, no_work
-from ..solvers.step_control import ErrorScale, rounding_of
+from ..solvers.step_control import ErrorScale
 from .approach import Approach
 from .central_curvature import CentralCurvature
 from .central_edge import Face
@@ -55,7 +55,7 @@ class _Table(eqx.Module):
     """An extrapolation table in the making (`flowsim.solvers.LowRankExtrapolation`), as increments over y0.
 
     Row j takes j substeps; `ends` are where rows have got to, row `row` after so many substeps as are `taken`, and
-    `errors[k]` the error estimates of order k.
+    `errors[k]` the error estimates of order k; `rounded` says whether that of the last row may be rounding.
     """
 
     ends: PyTree
@@ -63,6 +63,7 @@ class _Table(eqx.Module):
     taken: Int[Array, ""]
     errors: Float[Array, " orders"]
     increment: PyTree
+    rounded: Bool[Array, ""]
 
     @classmethod
     def begun(cls, first: Callable[[Float[Array, ""]], PyTree], h: Float[Array, ""], columns: int) -> "_Table":
@@ -70,7 +71,8 @@ class _Table(eqx.Module):
         lengths = h / jnp.arange(1, columns + 1, dtype=h.dtype)
         ends = jax.vmap(first)(lengths)
         unknown = jnp.full(columns + 1, jnp.inf, h.dtype)
-        return cls(ends, jnp.array(2), jnp.array(1), unknown, jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), ends))
+        nothing = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), ends)
+        return cls(ends, jnp.array(2), jnp.array(1), unknown, nothing, jnp.array(False))
 
     @property
     def point(self) -> PyTree:
@@ -82,17 +84,10 @@ class _Table(eqx.Module):
         """The error estimate of the last row."""
         return self.errors[self.row]
 
-    @property
-    def difference(self) -> PyTree:
-        """The difference of two increments from which that follows."""
-        return vectors.combination(jnp.asarray(extrapolation_weights(len(self.errors) - 1)[1])[self.row], self.ends)
-
-    def further(
-        self, moved: PyTree, error: Callable[[PyTree, PyTree], Float[Array, ""]], counts: Bool[Array, ""]
-    ) -> tuple["_Table", Bool[Array, ""]]:
+    def further(self, moved: PyTree, scale: ErrorScale, counts: Bool[Array, ""]) -> tuple["_Table", Bool[Array, ""]]:
         """Return the table after a substep that `moved` the row, if it `counts`, and whether it is done.
 
-        That is when the `error` of the difference of two increments, beside the last, is below one or no longer falls.
+        That is when the error estimate of the last row, in units of the `scale`, is below one or no longer falls.
         """
         taken, columns = self.taken + counts, len(self.errors) - 1
         moved = vectors.where(counts, moved, jax.tree.map(jnp.zeros_like, moved))
@@ -101,14 +96,14 @@ class _Table(eqx.Module):
         def complete() -> tuple:
             weights, differences = map(jnp.asarray, extrapolation_weights(columns))
             increment, difference = (vectors.combination(all[self.row], ends) for all in (weights, differences))
-            size = believable(error(difference, increment), self.errors, self.row).astype(self.errors.dtype)
+            size, rounded = believable_error(scale, increment, difference, self.errors, self.row)
             falls = (self.row < 4) | (size < self.errors[self.row - 1])
             done = ~((size > 1) & (self.row < columns) & falls)
             row = jnp.where(done, self.row, self.row + 1)
-            return row, jnp.array(1), self.errors.at[self.row].set(size), increment, done
+            return row, jnp.array(1), self.errors.at[self.row].set(size), increment, rounded, done
 
         def between() -> tuple:
-            return self.row, taken, self.errors, self.increment, jnp.array(False)
+            return self.row, taken, self.errors, self.increment, self.rounded, jnp.array(False)
 
         *rest, done = jax.lax.cond(counts & (taken == self.row), complete, between)
         return _Table(ends, *rest), done
@@ -265,8 +260,7 @@ class CentralSteps(ProposingSolver):
         size = jnp.where(long | ~state.known, 2.0, end.table.error)
         factor = jnp.where(state.known, length / h, 1.0)
         factor = jnp.where(aimed, factor, best_factor(end.table.errors, end.table.row, self.overhead))
-        rounded = norm(end.table.difference) <= rounding_of(norm(y0))
-        proposal = Proposal(size, factor, aimed=aimed, rounded=rounded)
+        proposal = Proposal(size, factor, aimed=aimed, rounded=end.table.rounded)
         result = diffrax.RESULTS.where(crowded, diffrax.RESULTS.internal_error, diffrax.RESULTS.successful)
         state = dataclasses.replace(after, approach=approach)
         return end.point, proposal, {"y0": y0, "y1": end.point}, state, result
@@ -284,9 +278,6 @@ class CentralSteps(ProposingSolver):
         tangent = vectors.scaled(h, state.measured.slope)
         scale = ErrorScale.of(y0, tangent, self.rtol, self.atol, slack=1.0)
 
-        def error(difference: PyTree, increment: PyTree) -> Float[Array, ""]:
-            return scale.sizes(jax.tree.map(jnp.add, y0, increment), difference).with_increment()[0]
-
         def read(now: _Round) -> _Round:
             look, ends = now.phase == Phase.LOOK, now.phase >= Phase.LOOK
             here = self.at(t0 + jnp.where(ends, h, now.table.taken * h / now.table.row))
@@ -299,7 +290,7 @@ class CentralSteps(ProposingSolver):
             known = vectors.where(ends, *known)
             reading = dataclasses.replace(reading, excess=excess, comes=comes, growth=growth)
             spent = now.spent + Work(jnp.array(1), products)
-            table, done = now.table.further(along(h / now.table.row, reading.slope), error, ~ends)
+            table, done = now.table.further(along(h / now.table.row, reading.slope), scale, ~ends)
             done = jnp.where(done, jnp.where(table.error <= 1, Phase.LOOK, Phase.FAILED), Phase.SUBSTEP)
             face = jax.lax.cond(ends, lambda: Face.of(reading, edge, edge_value), lambda: now.face)
             again = (face.departure > near) & (face.departure < far) & (now.tries < self.most_returns)

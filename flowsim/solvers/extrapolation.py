@@ -153,17 +153,30 @@ class Table(eqx.Module):
         return jnp.where(jnp.isnan(last), jnp.inf, last)
 
 
-def believable(
-    error: Float[Array, ""], errors: Float[Array, " orders"], row: Int[Array, ""], *, sooner: float = 100.0
-) -> Float[Array, ""]:
-    """Return the error estimate of a `row`, or what the `errors` of the two rows before it allow.
+def believable_error(
+    scale: ErrorScale,
+    increment: PyTree,
+    difference: PyTree,
+    errors: Float[Array, " orders"],
+    row: Int[Array, ""],
+    *,
+    sooner: float = 30.0,
+    short: float = 0.03,
+) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    """Return the error estimate of a `row`, from the `difference` of two columns, and whether it may be rounding.
 
-    The difference of two columns may pass zero. An estimate that falls `sooner` times as fast as the one before did is
-    no more than that.
+    The difference may pass zero, as in the middle of a jump. So it is no less than the `errors` of the two rows before
+    it allow: it falls `sooner` times as fast as the one before did, at most. From the second row to the third it falls
+    like hλ, and that of the second is of order (hλ)². The second row alone is believed of steps that move y0 by the
+    share `short`.
     """
+    sizes = scale.sizes(jax.tree.map(jnp.add, scale.y0, increment), difference)
+    error = sizes.with_increment()[0]
     before, earlier = errors[row - 1], errors[row - 2]
-    expected = before * (before / earlier) / sooner
-    return jnp.where((row >= 4) & jnp.isfinite(expected), jnp.maximum(error, expected), error)
+    fall = jnp.where(row > 3, before / earlier, jnp.sqrt(before * scale.rtol))
+    expected = jnp.where(row > 2, before * fall / sooner, jnp.where(sizes.moved > short * scale.weights, 2, 0))
+    error = jnp.where(jnp.isfinite(expected), jnp.maximum(error, expected), error)
+    return jnp.where(row >= 2, error, jnp.inf).astype(errors.dtype), sizes.are_rounding()[0]
 
 
 def best_factor(
@@ -227,10 +240,9 @@ def extrapolate(
         ends = jax.tree.map(lambda buffer, new: buffer.at[rows - 1].set(new), table.ends, end)
         increment = combination(weights[rows], ends)
         difference = combination(differences[rows], ends)
-        sizes = scale.sizes(jax.tree.map(jnp.add, y0, increment), difference)
-        error = jnp.where(rows >= 2, believable(sizes.with_increment()[0], table.errors, rows), jnp.inf)
-        errors = table.errors.at[rows].set(error.astype(dtype))
-        return Table(ends, rows, errors, increment, table.passes + passes, sizes.are_rounding()[0])
+        error, rounded = believable_error(scale, increment, difference, table.errors, rows)
+        errors = table.errors.at[rows].set(error)
+        return Table(ends, rows, errors, increment, table.passes + passes, rounded)
 
     return jax.lax.while_loop(unfinished, add_row, empty)
 

@@ -100,7 +100,7 @@ def test_a_checkpoint_that_is_damaged_at_any_byte_or_truncated_or_of_another_ver
         with pytest.raises(ValueError, match=r"damaged: delete it|not a checkpoint|another version"):
             checkpoint.load(fresh)
     assert [file.name for file in path.parent.iterdir()] == ["run"]
-    path.write_bytes(content.replace(b"checkpoint 4", b"checkpoint 2"))
+    path.write_bytes(content.replace(b"checkpoint 5", b"checkpoint 2"))
     with pytest.raises(ValueError, match="a checkpoint of another version of flowsim: delete it"):
         checkpoint.load(fresh)
 
