@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.integrate import solve_ivp
 
 import flowsim
 from flowsim import DeepLinear, EmpiricalRisk, LinearRegression, Outcome, Risk
@@ -159,6 +160,30 @@ def test_a_small_start_beside_a_stiff_direction_jumps_at_the_right_time(solver, 
     flow = flowsim.integrate(start, problem, t1=t, ts=[], solver=SOLVERS[solver])
     assert_allclose(flow.network, [weight, weight, 1], rtol=1e-5)
     assert flow.loosened == 1
+
+
+def test_an_error_estimate_that_passes_zero_in_the_middle_of_a_jump_is_not_believed():
+    # The last step is cut where the weights turn from growth to saturation.
+    scale = 1e-10
+    problem = Risk(lambda w: (w[0] * w[1] - 1) ** 2 / 2 + 300 * (w[2] - 1) ** 2)
+    t, weight = in_the_middle_of_a_jump(scale)
+    flow = flowsim.integrate(jnp.array([scale, scale, 0]), problem, t1=t, ts=[])
+    assert_allclose(flow.network, [weight, weight, 1], rtol=1e-5)
+
+
+def test_a_weight_that_decays_for_long_grows_again_at_the_right_time():
+    # p moves slowly from 0 to 1, and z decays while p < ½. The time integral of p is 70 times as large as its error.
+    problem = Risk(lambda w: 0.005 * (1 - w[0]) ** 2 + w[1] ** 2 * (0.5 - w[0]) / 2 + w[1] ** 4 / 4)
+
+    def slopes(_, state):
+        p, logarithm = state
+        square = np.exp(2 * logarithm)
+        return [0.01 * (1 - p) + square / 2, p - 0.5 - square]
+
+    begin = [0, np.log(1e-3)]
+    reference = solve_ivp(slopes, (0, 165), begin, method="LSODA", rtol=1e-12, atol=1e-14).y[:, -1]
+    flow = flowsim.integrate(jnp.array([0, 1e-3]), problem, t1=165.0, ts=[])
+    assert_allclose(flow.network, [reference[0], np.exp(reference[1])], rtol=1e-4)
 
 
 @pytest.mark.parametrize(("dtype", "scale"), [(jnp.float64, 1e-25), (jnp.float32, 3e-15)])

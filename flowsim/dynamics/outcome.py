@@ -85,7 +85,7 @@ class Outcome(enum.IntEnum):
     )
     FIXED_POINT = (
         3,
-        "a step changes no weight beyond rounding",
+        "ten steps in a row (of descent: one) change the weights by no more than the rounding of all, and none grows",
         "a step no longer changes any weight in floating point",
     )
     TIME_LIMIT = (5, "time is at `t1`", "the run came to the time t1, short of its limit")
