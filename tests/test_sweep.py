@@ -482,6 +482,8 @@ def test_a_quick_sweep_has_a_tenth_of_the_steps_and_three_repetitions_at_most(tm
     assert quick.repetitions == 3
     assert [(entry.steps, entry.repetitions) for entry in quick.descent] == [(2, None), (3, 3)]
     assert quick.first_look is True
+    search = scenario(tmp_path, "sweep: {critical: {steps: 500}}").sweep.quick()
+    assert (search.critical.steps, search.first_look) == (50, True)
     small = scenario(tmp_path, "sweep: {repetitions: 3}").sweep
     assert small.quick() == small
     assert small.first_look is None

@@ -94,7 +94,7 @@ class SweepSettings(Section):
         return max([self.repetitions, *(entry.repetitions or 0 for entry in self.descent)])
 
     def quick(self, *, fewer_steps: int = 10, most_repetitions: int = 3) -> "SweepSettings":
-        """Return the same sweep with a tenth of the steps of descents, and three repetitions at most.
+        """Return the same sweep with a tenth of the steps of descents and searches, and three repetitions at most.
 
         Flows run to their limits, as their steps are few. Where the sweep is less than it was, it is a first look, and
         says so in all that is stored of it.
@@ -108,8 +108,11 @@ class SweepSettings(Section):
             )
             for entry in self.descent
         )
+        critical = self.critical
+        if critical is not None:
+            critical = critical.model_copy(update={"steps": max(1, critical.steps // fewer_steps)})
         repetitions = min(self.repetitions, most_repetitions)
-        less = self.model_copy(update={"repetitions": repetitions, "descent": descent})
+        less = self.model_copy(update={"repetitions": repetitions, "descent": descent, "critical": critical})
         return self if less == self else less.model_copy(update={"first_look": True})
 
     def validation_errors(self) -> Iterator[PydanticCustomError]:
