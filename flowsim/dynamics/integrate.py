@@ -180,7 +180,7 @@ def _schedule(ts: ArrayLike | None, between: bool, records: int | None, dtype: j
         raise ValueError("records are made at the times ts, or at so many times of the flow's own choice: give one")
     if ts is not None:
         # Times that a program computes are not known here: only their number is.
-        return AtTimes(constant(jnp.ravel(ts) if is_traced(ts) else as_times(ts, "ts"), dtype), between)
+        return AtTimes(constant(jnp.ravel(ts) if isinstance(ts, Tracer) else as_times(ts, "ts"), dtype), between)
     if records is None:
         return Spread()
     if not isinstance(records, int | np.integer) or isinstance(records, bool) or records < 2:

@@ -136,8 +136,8 @@ class StepperState(eqx.Module):
 
     `name` is that of the solver; `counted` says whether its gradients are known: not for Diffrax's implicit solvers.
     `measures` says that it holds the gradient where it is, and `blank` that it does so from the first attempt on.
-    `largest` is the largest root mean square of the weights so far, and `growing` for how many steps in a row each
-    entry has grown, up to `LASTING`.
+    `largest` is the largest root mean square of the weights so far, and `growing` for how many steps in a row, none
+    longer than the one before, each entry has grown, up to `LASTING`.
     `regime` tells which of two kinds of steps comes next, and `only` for which of them this program is made; `None`
     where there is one kind, and for both.
     """
@@ -283,10 +283,12 @@ class Stepper(eqx.Module):
         if not state.blank:  # the solver knew where it begins: the first attempt changes nothing
             tried, before = (solver, controller, work), (state.solver, state.controller, state.work)
             solver, controller, work = jax.tree.map(lambda new, old: jnp.where(begun, new, old), tried, before)
+        # Rounding grows, too, while steps get longer.
+        steady = wanted <= 1.05 * state.wanted
 
         def longer(steps: Array, now: Array, later: Array) -> Array:
-            grown = jnp.where(jnp.abs(later) > 1.001 * jnp.abs(now), jnp.minimum(steps + 1, LASTING), 0)
-            return jnp.where(kept, grown, steps).astype(steps.dtype)
+            grows = steady & (jnp.abs(later) > 1.001 * jnp.abs(now))
+            return jnp.where(kept, jnp.where(grows, jnp.minimum(steps + 1, LASTING), 0), steps).astype(steps.dtype)
 
         growing = jax.tree.map(longer, state.growing, point, candidate)
         regime = None if self._proposing is None else self._proposing.regime(solver)
