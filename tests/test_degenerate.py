@@ -172,7 +172,7 @@ def test_an_error_estimate_that_passes_zero_in_the_middle_of_a_jump_is_not_belie
 
 
 def test_a_weight_that_decays_for_long_grows_again_at_the_right_time():
-    # p moves slowly from 0 to 1, and z decays while p < ½. The time integral of p is 70 times as large as its error.
+    # p moves slowly from 0 to 1, and z decays while p < ½. An error of p counts in log z for some 70 units of time.
     problem = Risk(lambda w: 0.005 * (1 - w[0]) ** 2 + w[1] ** 2 * (0.5 - w[0]) / 2 + w[1] ** 4 / 4)
 
     def slopes(_, state):

@@ -165,10 +165,10 @@ def believable_error(
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
     """Return the error estimate of a `row`, from the `difference` of two columns, and whether it may be rounding.
 
-    The difference may pass zero, as in the middle of a jump. So it is no less than the `errors` of the two rows before
-    it allow: it falls `sooner` times as fast as the one before did, at most. From the second row to the third it falls
-    like hλ, and that of the second is of order (hλ)². The second row alone is believed of steps that move y0 by the
-    share `short`.
+    The difference may pass zero, as in the middle of a jump. So the `errors` of the two rows before bound the estimate
+    from below: it falls at most `sooner` times as fast as the one before did. From the second row to the third errors
+    fall like hλ, and the error of the second row is of order (hλ)². The second row alone is believed only of steps
+    that move y0 by at most the share `short`.
     """
     sizes = scale.sizes(jax.tree.map(jnp.add, scale.y0, increment), difference)
     error = sizes.with_increment()[0]

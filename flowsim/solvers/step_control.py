@@ -25,20 +25,20 @@ from .solver import CountsWork, Work
 class ErrorScale(eqx.Module):
     """What errors of a step from `y0` are measured in, with the `tangent` h f(y0), at the tolerances rtol and atol.
 
-    The size of an error is a mean over all entries of error / (atol + rtol·(max(|y0|, |y1|) + `slack`·m)), that of the
-    powers 3/2: of entries that pass zero the few nearest to it count less than in a root mean square. m is the size of
-    the part of an entry that moves. A part b·e^{λt} changes its speed as it grows: with the increment Δ = y1 − y0 it is
-    about m = |Δ|·max(|Δ|, |h f|)/(2|Δ − h f|). So an entry that grows out of a saddle is followed to its own digits,
-    however small it is, and one that passes zero to those of its motion. Its `slack`·m counts up to the share `largest`
-    of the root mean square of y0. An entry counts as no smaller than ε^(3/2) of that, 3·10⁻²⁴, and where it decays than
-    √ε of it: below, it is what errors have left. The unit of the smallest entries is no smaller than at
+    The size of an error is the power mean of exponent 3/2 over all entries of error / (atol + rtol·(max(|y0|, |y1|) +
+    `slack`·m)). Of entries that pass zero the few nearest to it count less in it than in a root mean square. m is the
+    size of the part of an entry that moves. A part b·e^{λt} changes its speed as it grows: with the increment Δ = y1 −
+    y0 it is about m = |Δ|·max(|Δ|, |h f|)/(2|Δ − h f|). So an entry that grows out of a saddle is followed to its own
+    digits, however small it is, and one that passes zero to those of its motion. Its `slack`·m counts up to the share
+    `largest` of the root mean square of y0. An entry counts as no smaller than ε^(3/2) of that, 3·10⁻²⁴, and where it
+    decays than √ε of it: below, it is what errors have left. The unit of the smallest entries is no smaller than at
     rtol = `smallest`, as they are rounding. With these numbers errors in the middle of a jump from a saddle stayed
-    within 10·rtol in most cases of `benchmarks/degenerate.py`, which names the others.
+    within 10·rtol in most cases of `benchmarks/degenerate.py`, whose table names the others.
 
     Where f grows along the step, the flow leaves a saddle, and its unstable part may be hidden in entries of any size.
     So the whole error has to be within `slack`·rtol of what moves in the whole of y0, or be rounding. That rtol is at
-    least `finest`: below, extrapolation magnifies rounding of f to the tolerance (on plateaus of deep linear networks
-    a run with 1e-8 took 7 times the steps of one with 1e-7, and its jumps were no more exact).
+    least `finest`: below, extrapolation magnifies rounding of f to the tolerance. At rtol 1e-8 five linear layers from
+    scale 1e-3 took 4461 steps without that bound, and take 1171.
     """
 
     y0: PyTree

@@ -138,9 +138,9 @@ class SaddleCourse(Probe):
     Singular value i of the end-to-end matrix is learned beyond half of that of the least-squares solution A. Where r of
     them are learned, r = 0, 1, …, the place of the smallest gradient is stop r: its distance from the best map A_r of
     rank r, and the lowest eigenvalues of the Hessian, all of whose p are computed. Between the records next to the
-    smallest gradient the flow runs once more, with `closer` records: where its steps end makes no difference. What is
-    not there is NaN. Each is a column, `saddles_time` and so on. It is meant for the starts of a sweep: the cost is a
-    flow, and as many decompositions of (p, p) as there are stops.
+    smallest gradient the flow runs again, with `closer` records, so that stops hardly depend on where steps end. What
+    is not there is NaN. Each is a column, `saddles_time` and so on. It is meant for the starts of a sweep: the cost is
+    a flow, and as many decompositions of (p, p) as there are stops.
     """
 
     records: int = eqx.field(static=True, default=512)
