@@ -319,10 +319,11 @@ def test_after_a_catapult_the_errors_of_the_edge_flow_are_of_the_size_of_rtol(st
         run = flowsim.integrate(jnp.array(start), risk, model=flowsim.EdgeFlow(0.25, rtol=rtol), t1=3.0, ts=[])
         return np.asarray(run.network)
 
-    # A kink within the last substep of a step is not seen: at rtol 1e-9 the error is 600 rtol.
-    reference, *ends = (end(rtol) for rtol in (1e-12, 1e-4, 1e-6, 1e-8))
-    errors = [np.linalg.norm(other - reference) for other in ends]
-    assert (np.array(errors) < [3e-3, 3e-5, 3e-7]).all()
+    # At 3e-9 a kink lies in the last substep of a step, where no row of the extrapolation evaluates the field.
+    tolerances = np.array([1e-4, 1e-6, 1e-8, 3e-9, 1e-9])
+    reference, *ends = (end(rtol) for rtol in (1e-12, *tolerances))
+    errors = np.array([np.linalg.norm(other - reference) for other in ends])
+    assert (errors < 30 * tolerances).all()
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """The solvers made for gradient flows, inside and outside flowsim."""
 
+import dataclasses
+
 import diffrax
 import equinox as eqx
 import jax
@@ -10,6 +12,7 @@ import scipy.integrate
 
 import flowsim
 from flowsim.solvers import (
+    HessianExtrapolation,
     LowRankExtrapolation,
     Proposal,
     ProposedSteps,
@@ -97,6 +100,29 @@ def test_extrapolation_has_its_order_with_a_matrix_that_is_far_off():
         y, _ = fixed_steps(solver, swing, np.array([1.0, 0.0]), 2.0, count)
         errors.append(np.hypot(y[0] - np.cos(2.0), y[1] + np.sin(2.0)))
     assert np.log2(errors[0] / errors[1]) == pytest.approx(6, abs=0.6)
+
+
+@pytest.mark.parametrize("kink", [1.01, 1.06, 1.099, np.inf])
+@pytest.mark.parametrize("solver", [LowRankExtrapolation, HessianExtrapolation])
+def test_a_kink_anywhere_in_a_step_shows_in_its_error(solver, kink):
+    """The rows evaluate f up to the beginning of their last substep: those of 1.06 and 1.099 read a constant f."""
+
+    def f(t, y, args):
+        return 1 + 100 * jnp.maximum(y - kink, 0)
+
+    solver = solver(rtol=1e-6, atol=0.0)
+    solver = dataclasses.replace(solver, measure=lambda y: Measured(f(0.0, y, None), jnp.zeros(())))
+    if isinstance(solver, LowRankExtrapolation):
+        nothing = flowsim.curvature.GaussNewton.of_rows(jnp.zeros((1, 1)))
+        solver = dataclasses.replace(solver, curvature=lambda y: nothing)
+    terms, start, end, y0 = diffrax.ODETerm(f), jnp.array(0.0), jnp.array(0.1), jnp.ones(1)
+    state = solver.init(terms, start, end, y0, None)
+    y1, proposal, *_ = solver.step(terms, start, end, y0, None, state, False)
+    if np.isinf(kink):
+        assert proposal.size < 1
+        assert y1 == pytest.approx(1.1)
+    else:
+        assert proposal.size > 1
 
 
 @pytest.mark.slow

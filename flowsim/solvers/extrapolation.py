@@ -1,6 +1,7 @@
 """The table of an extrapolated method, row by row (Deuflhard 1985; Hairer and Wanner 1996, section IV.9)."""
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from math import prod
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..curvature.vectors import combination
+from ..curvature.vectors import combination, scaled
 from .field import Measured, norms
 from .solver import MeasuringSolver, Proposal, Work
 from .step_control import ErrorScale, growth
@@ -24,15 +25,18 @@ def substeps(
     first: PyTree,
     length: Float[Array, ""],
     count: Int[Array, ""],
-) -> tuple[PyTree, Int[Array, ""]]:
-    """Return y − y0 after `count` substeps of one `length`, the first of them in direction `first`, and the passes."""
+) -> tuple[PyTree, PyTree, Int[Array, ""]]:
+    """Return y − y0 after `count` substeps of one `length`, the direction of the last one, and the passes.
 
-    def substep(i: Array, state: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
-        moved, passes = state
+    The first substep is in direction `first`.
+    """
+
+    def substep(i: Array, state: tuple[PyTree, PyTree, Array]) -> tuple[PyTree, PyTree, Array]:
+        moved, _, passes = state
         toward, spent = direction(i, jax.tree.map(jnp.add, y0, moved))
-        return jax.tree.map(lambda a, b: a + length * b, moved, toward), passes + spent
+        return jax.tree.map(lambda a, b: a + length * b, moved, toward), toward, passes + spent
 
-    return jax.lax.fori_loop(1, count, substep, (jax.tree.map(lambda b: length * b, first), jnp.array(0)))
+    return jax.lax.fori_loop(1, count, substep, (jax.tree.map(lambda b: length * b, first), first, jnp.array(0)))
 
 
 class ExtrapolatedSolver(MeasuringSolver):
@@ -137,9 +141,12 @@ class Allowed(eqx.Module):
 
 
 class Table(eqx.Module):
-    """The rows of an extrapolation table so far, as increments over y0, and what they say."""
+    """The rows of an extrapolation table so far: their increments over y0, the slopes of their last substeps, and what
+    they say.
+    """
 
     ends: PyTree
+    slopes: PyTree
     rows: Int[Array, ""]
     errors: Float[Array, " orders"]
     increment: PyTree
@@ -151,6 +158,36 @@ class Table(eqx.Module):
         """The scaled norm of the last row's error estimate, infinite where it is not known."""
         last = self.errors[self.rows]
         return jnp.where(jnp.isnan(last), jnp.inf, last)
+
+    def with_end(
+        self,
+        scale: ErrorScale,
+        slope: PyTree,
+        length: Float[Array, ""],
+        resolvent: Callable[[PyTree], PyTree],
+        *,
+        turned: ArrayLike = False,
+        sudden: float = 30.0,
+    ) -> "Table":
+        """Return the table whose last error counts a kink of f in the last substep, too.
+
+        The rows evaluate f up to the beginning of their last substep, of this `length`: a kink beyond shows in none.
+        There `slope` = f(y1) differs from the value to which the slopes of the last substeps extrapolate, by more than
+        `sudden` times what a row changes in that value. Half a substep with that difference is about the error.
+        `resolvent` is (I + length·A)⁻¹. Where A has `turned` within the step, it leaves parts of f(y1) undamped, and
+        nothing is counted.
+        """
+        weights, differences = map(jnp.asarray, extrapolation_weights(len(self.errors) - 1))
+        overlooked = jax.tree.map(jnp.subtract, slope, combination(weights[self.rows], self.slopes))
+        jump, smooth = norms(overlooked, combination(differences[self.rows], self.slopes))
+
+        def with_kink() -> Float[Array, ""]:
+            y1 = jax.tree.map(jnp.add, scale.y0, self.increment)
+            sizes = scale.sizes(y1, scaled(length / 2, resolvent(overlooked)))
+            return jnp.maximum(self.error, sizes.in_tolerance[0].astype(self.errors.dtype))
+
+        error = jax.lax.cond((jump > sudden * smooth) & ~jnp.asarray(turned), with_kink, lambda: self.error)
+        return dataclasses.replace(self, errors=self.errors.at[self.rows].set(error))
 
 
 def believable_error(
@@ -210,25 +247,22 @@ def best_factor(
 
 
 def extrapolate(
-    row: Callable[[Array], tuple[PyTree, Array]],
-    y0: PyTree,
-    tangent: PyTree,
+    row: Callable[[Array], tuple[PyTree, PyTree, Array]],
+    scale: ErrorScale,
     most: Int[Array, ""],
     columns: int,
-    rtol: Any,
-    atol: Any,
 ) -> Table:
     """Add rows to the table until its error estimate is below one, it stops falling, or there are `most` rows.
 
-    `tangent` is h f(y0).
+    `row` returns the increment of a row, the slope of its last substep, and its passes.
     """
     weights, differences = map(jnp.asarray, extrapolation_weights(columns))
-    # The last row is the first whose error is below one, and its estimate has no margin.
-    scale = ErrorScale.of(y0, tangent, rtol, atol, slack=1.0)
+    y0 = scale.y0
     zeros = jax.tree.map(jnp.zeros_like, y0)
     dtype = jax.tree.leaves(y0)[0].dtype
     ends = jax.tree.map(lambda leaf: jnp.zeros((columns, *leaf.shape), leaf.dtype), y0)
-    empty = Table(ends, jnp.array(0), jnp.full(columns + 1, jnp.inf, dtype), zeros, jnp.array(0), jnp.array(False))
+    unknown = jnp.full(columns + 1, jnp.inf, dtype)
+    empty = Table(ends, ends, jnp.array(0), unknown, zeros, jnp.array(0), jnp.array(False))
 
     def unfinished(table: Table) -> Array:
         falling = (table.rows < 4) | (table.errors[table.rows] < table.errors[table.rows - 1])
@@ -236,13 +270,15 @@ def extrapolate(
 
     def add_row(table: Table) -> Table:
         rows = table.rows + 1
-        end, passes = row(rows)
-        ends = jax.tree.map(lambda buffer, new: buffer.at[rows - 1].set(new), table.ends, end)
+        end, slope, passes = row(rows)
+        ends, slopes = jax.tree.map(
+            lambda buffer, new: buffer.at[rows - 1].set(new), (table.ends, table.slopes), (end, slope)
+        )
         increment = combination(weights[rows], ends)
         difference = combination(differences[rows], ends)
         error, rounded = believable_error(scale, increment, difference, table.errors, rows)
         errors = table.errors.at[rows].set(error)
-        return Table(ends, rows, errors, increment, table.passes + passes, rounded)
+        return Table(ends, slopes, rows, errors, increment, table.passes + passes, rounded)
 
     return jax.lax.while_loop(unfinished, add_row, empty)
 

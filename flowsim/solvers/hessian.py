@@ -16,6 +16,7 @@ from ..curvature.eigenpair import decomposition
 from .extrapolation import Allowed, ExtrapolatedSolver, best_factor, extrapolate, substeps
 from .field import Measured
 from .solver import SOLVERS, Proposal, Work, no_work
+from .step_control import ErrorScale
 
 
 class _Hessian(eqx.Module):
@@ -88,7 +89,7 @@ class HessianExtrapolation(ExtrapolatedSolver):
     Frobenius norm, that lead farther than (`still`·rtol)^½ of the weights, A is taken anew in each substep, on the
     directions that were not explicit. The Hessian costs one product for each weight. As an error may rise at once where
     directions turn, a length that was rejected is not tried again soon. Memory: four matrices over all weights and
-    `columns` + 6 arrays of the size of y0.
+    2·`columns` + 7 arrays of the size of y0.
 
     f is to have a symmetric derivative, as a gradient flow has.
     """
@@ -201,7 +202,7 @@ class HessianExtrapolation(ExtrapolatedSolver):
                 lambda: known.decompose(self.rounding).resolvent(length, slope),
             )
 
-        def row(j: Array) -> tuple[PyTree, Array]:
+        def row(j: Array) -> tuple[PyTree, PyTree, Array]:
             resolvent = frozen(h / j)
 
             def direction(i: Array, y: Array) -> tuple[Array, Array]:
@@ -211,8 +212,13 @@ class HessianExtrapolation(ExtrapolatedSolver):
             return substeps(direction, flat, resolvent(slope), h / j, j)
 
         rows = jnp.where(h == 0, 0, self.columns)
-        table = extrapolate(row, flat, h * slope, rows, self.columns, self.rtol, self.atol)
+        # The last row is the first whose error is below one, and its estimate has no margin.
+        scale = ErrorScale.of(flat, h * slope, self.rtol, self.atol, slack=1.0)
+        table = extrapolate(row, scale, rows, self.columns)
         y1 = unravel(flat + table.increment)
+        end = self.measure_at(terms, t1, y1, args)
+        length = h / jnp.maximum(table.rows, 1)
+        table = table.with_end(scale, ravel_pytree(end.slope)[0], length, frozen(length), turned=stiff)
         overhead = self.overhead + self.product_price * flat.size / self.kept
         factor = best_factor(table.errors, table.rows, overhead)
         most, stale = self.below * solver_state.too_long, hessian.age > 1
@@ -221,7 +227,6 @@ class HessianExtrapolation(ExtrapolatedSolver):
         longer = jnp.where(hessian.has_served(solver_state.kept), self.longer, 1)
         kept = jnp.minimum(longer * solver_state.kept, self.kept)
         spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, products + table.passes)
-        end = self.measure_at(terms, t1, y1, args)
         state = _State(end, hessian, kept, allowed, too_long, solver_state.work + spent)
         proposal = Proposal(table.error, length / h, aimed=True, rounded=table.rounded)
         return y1, proposal, {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful

@@ -16,6 +16,7 @@ from ..curvature.vectors import scaled
 from .extrapolation import Allowed, ExtrapolatedSolver, best_factor, extrapolate, substeps
 from .field import Measured, VectorField
 from .solver import SOLVERS, Proposal, Work, no_work
+from .step_control import ErrorScale
 
 
 class _State(eqx.Module):
@@ -42,12 +43,12 @@ class LowRankExtrapolation(ExtrapolatedSolver):
     near −∂f/∂y in the stiff directions, accuracy alone limits the step, not stability. Rows are added until the
     difference of the last two columns is below the tolerance, and below a tenth of the increment of the step, so easy
     steps stay cheap, and the next step is as long as makes work per time least (Deuflhard 1985; Hairer and Wanner 1996,
-    section IV.9).
+    section IV.9). A kink of f in the last substep shows in f(y1) alone, and counts, too.
 
     In bent valleys with large residuals what A leaves out of the Hessian H = −∂f/∂y would keep steps below some 10/‖H −
     A‖. It is `followed` in so many directions, those in which it curves most, and added to A where it curves upwards
     (`flowsim.curvature.ResidualCurvature`). That costs a product with H for each, in every step long enough to feel it,
-    and in every eighth of the others. Memory: y0, `columns` + 6 arrays of its size and some four for each direction,
+    and in every eighth of the others. Memory: y0, 2·`columns` + 7 arrays of its size and some four for each direction,
     and G where it is stored.
 
     Stiff directions turn as the solution moves: steps with hλ beyond `frozen_up_to`, λ being the largest curvature,
@@ -82,8 +83,8 @@ class LowRankExtrapolation(ExtrapolatedSolver):
             raise ValueError(f"followed must be a number of directions, zero or more, got {self.followed}")
 
     def memory(self) -> int:
-        """Return what XLA plans beside the arguments, G left out: 30 arrays for 8 columns, and 4 for each direction."""
-        return 14 + 2 * self.columns + 4 * self.followed
+        """Return what XLA plans beside the arguments, G left out: 39 arrays for 8 columns, and 4 for each direction."""
+        return 15 + 3 * self.columns + 4 * self.followed
 
     def beginning(self, y0: PyTree, measured: Measured) -> _State:
         """Return the state before the first step, from what has been measured there."""
@@ -113,7 +114,7 @@ class LowRankExtrapolation(ExtrapolatedSolver):
         def evaluate(t: Array, y: PyTree) -> tuple[PyTree, Array]:
             return (terms.vf(t, y, args), jnp.array(0)) if self.counted is None else self.counted(y)
 
-        def row(j: Array) -> tuple[PyTree, Array]:
+        def row(j: Array) -> tuple[PyTree, PyTree, Array]:
             frozen = matrix.resolvent(h / j)
 
             def direction(i: Array, y: PyTree) -> tuple[PyTree, Array]:
@@ -128,10 +129,15 @@ class LowRankExtrapolation(ExtrapolatedSolver):
             return substeps(direction, y0, frozen(start.slope), h / j, j)
 
         rows = jnp.where(h == 0, 0, self.columns)
-        table = extrapolate(row, y0, scaled(h, start.slope), rows, self.columns, self.rtol, self.atol)
-        factor = best_factor(table.errors, table.rows, self.overhead)
+        # The last row is the first whose error is below one, and its estimate has no margin.
+        scale = ErrorScale.of(y0, scaled(h, start.slope), self.rtol, self.atol, slack=1.0)
+        table = extrapolate(row, scale, rows, self.columns)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = self.measure_at(terms, t1, y1, args)
+        length = h / jnp.maximum(table.rows, 1)
+        turned = False if stiff is None else stiff
+        table = table.with_end(scale, end.slope, length, matrix.resolvent(length), turned=turned)
+        factor = best_factor(table.errors, table.rows, self.overhead)
         work = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes) + table.passes)
         length, allowed = state.allowed.after(h, table.error, factor)
         work += state.work
