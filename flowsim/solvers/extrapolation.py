@@ -167,7 +167,7 @@ class Table(eqx.Module):
         resolvent: Callable[[PyTree], PyTree],
         *,
         turned: ArrayLike = False,
-        sudden: float = 30.0,
+        sudden: float = 100.0,
     ) -> "Table":
         """Return the table whose last error counts a kink of f in the last substep, too.
 
