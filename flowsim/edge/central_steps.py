@@ -276,7 +276,7 @@ class CentralSteps(ProposingSolver):
             return vectors.scaled(length, curvature.resolvent(length, slope))
 
         tangent = vectors.scaled(h, state.measured.slope)
-        scale = ErrorScale.of(y0, tangent, self.rtol, self.atol, slack=1.0)
+        scale = ErrorScale.of(y0, tangent, self.rtol, self.atol)
 
         def read(now: _Round) -> _Round:
             look, ends = now.phase == Phase.LOOK, now.phase >= Phase.LOOK

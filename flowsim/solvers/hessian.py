@@ -212,8 +212,7 @@ class HessianExtrapolation(ExtrapolatedSolver):
             return substeps(direction, flat, resolvent(slope), h / j, j)
 
         rows = jnp.where(h == 0, 0, self.columns)
-        # The last row is the first whose error is below one, and its estimate has no margin.
-        scale = ErrorScale.of(flat, h * slope, self.rtol, self.atol, slack=1.0)
+        scale = ErrorScale.of(flat, h * slope, self.rtol, self.atol)
         table = extrapolate(row, scale, rows, self.columns)
         y1 = unravel(flat + table.increment)
         end = self.measure_at(terms, t1, y1, args)

@@ -129,8 +129,7 @@ class LowRankExtrapolation(ExtrapolatedSolver):
             return substeps(direction, y0, frozen(start.slope), h / j, j)
 
         rows = jnp.where(h == 0, 0, self.columns)
-        # The last row is the first whose error is below one, and its estimate has no margin.
-        scale = ErrorScale.of(y0, scaled(h, start.slope), self.rtol, self.atol, slack=1.0)
+        scale = ErrorScale.of(y0, scaled(h, start.slope), self.rtol, self.atol)
         table = extrapolate(row, scale, rows, self.columns)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = self.measure_at(terms, t1, y1, args)

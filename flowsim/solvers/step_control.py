@@ -47,24 +47,23 @@ class ErrorScale(eqx.Module):
     straight: Float[Array, ""]
     rtol: Any
     atol: Any
-    slack: float = eqx.field(static=True)
     largest: float = eqx.field(static=True, default=0.03)
     smallest: float = eqx.field(static=True, default=1e-6)
     finest: float = eqx.field(static=True, default=1e-7)
 
     @classmethod
-    def of(cls, y0: PyTree, tangent: PyTree, rtol: Any, atol: Any, *, slack: float = 3.0) -> "ErrorScale":
+    def of(cls, y0: PyTree, tangent: PyTree, rtol: Any, atol: Any) -> "ErrorScale":
         """Return the scale of a step. Raises `ValueError` without tolerances."""
         if rtol is None or atol is None:
             raise ValueError(
                 "this solver chooses its steps by rtol and atol: give it those of the step-size controller"
             )
         weights, straight = norms(y0, tangent)
-        return cls(y0, tangent, weights, straight, rtol, atol, slack)
+        return cls(y0, tangent, weights, straight, rtol, atol)
 
     def sizes(self, y1: PyTree, *errors: PyTree) -> "ErrorSizes":
         """Return the sizes of several errors of the step to `y1`; one is infinite where it is not finite."""
-        y0, tangent, rtol, atol, slack = self.y0, self.tangent, self.rtol, self.atol, self.slack
+        y0, tangent, rtol, atol = self.y0, self.tangent, self.rtol, self.atol
         count = sum(leaf.size for leaf in jax.tree.leaves(y0))
         eps = float(jnp.finfo(self.weights.dtype).eps)
         typical = self.weights / count**0.5
@@ -78,7 +77,7 @@ class ErrorScale(eqx.Module):
             longer = jnp.maximum(jnp.abs(change), jnp.abs(line))
             moving = jnp.where(bent != 0, jnp.abs(change) * (longer / (2 * jnp.abs(bent))), jnp.inf)
             moving = jnp.maximum(moving, jnp.abs(line))
-            own = jnp.maximum(jnp.abs(a), jnp.abs(b)) + jnp.minimum(slack * moving, self.largest * typical)
+            own = jnp.maximum(jnp.abs(a), jnp.abs(b)) + jnp.minimum(moving, self.largest * typical)
             grown = eps**1.5 * jnp.maximum(1, self.smallest / rtol)
             least = jnp.where(jnp.abs(b) < jnp.abs(a), eps**0.5, grown) * typical
             unit = jnp.maximum(atol + rtol * jnp.maximum(own, least), jnp.finfo(a.dtype).tiny)
@@ -89,7 +88,7 @@ class ErrorScale(eqx.Module):
         faster = vectors.inner_product(vectors.scaled(1 / self.straight, tangent), bend)
         moving = jnp.where(faster > 0, moved * (jnp.maximum(moved, self.straight) / (2 * faster)), jnp.inf)
         rounding = rounding_of(self.weights)
-        unit = count**0.5 * atol + slack * jnp.maximum(rtol, self.finest) * moving + rounding
+        unit = count**0.5 * atol + jnp.maximum(rtol, self.finest) * moving + rounding
         size = jnp.maximum((sum(powers) / count) ** (2 / 3), jnp.stack(wholes) / unit)
         return ErrorSizes(jnp.where(jnp.isfinite(size), size, jnp.inf), jnp.stack(wholes), moved, rounding)
 
