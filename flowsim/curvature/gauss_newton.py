@@ -265,7 +265,8 @@ def dominant_curvature(product: Callable[[PyTree], PyTree], start: PyTree, dimen
     values, ritz = decomposition(space.projection())
     basis = jax.tree.map(lambda leaf: leaf[: len(values)], space.basis)
     rows = vectors.combination(jnp.sqrt(jnp.maximum(values, 0))[:, None] * ritz.T, basis)
-    return GaussNewton.of_rows(rows, dimension)
+    # Small parts of Ritz vectors are what is left of the start.
+    return GaussNewton.of_rows(vectors.pruned(rows, float(jnp.finfo(values.dtype).eps) ** 0.5), dimension)
 
 
 class ResidualCurvature(eqx.Module):

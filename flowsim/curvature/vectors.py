@@ -116,6 +116,20 @@ def peak(vector: PyTree) -> Float[Array, ""]:
     return jnp.where(found == 0, 1, found)
 
 
+def pruned(rows: PyTree, part: float) -> PyTree:
+    """Return the rows without entries below so small a `part` of the largest of their row.
+
+    In an eigenvector those are rounding. A step by its curvature would move weights of any size by them, and a small
+    weight that grows would be lost.
+    """
+
+    def of_row(row: PyTree) -> PyTree:
+        least = part * peak(row)
+        return jax.tree.map(lambda leaf: jnp.where(jnp.abs(leaf) > least.astype(leaf.dtype), leaf, 0), row)
+
+    return jax.vmap(of_row)(rows)
+
+
 def scattered_like(vector: PyTree, seed: int | Int[Array, ""]) -> PyTree:
     """Return pseudo-random entries in [−1, 1), a fixed function of their index, shaped and sharded as the vector.
 

@@ -45,6 +45,7 @@ class CentralCurvature(eqx.Module):
         large = values > jnp.finfo(values.dtype).eps ** 0.5 * values[0]
         stiffnesses, inverse_roots = jnp.where(large, values, 0), jnp.where(large, values, jnp.inf) ** -0.5
         along = vectors.combination(inverse_roots[:, None] * turn, tangent)
+        along, normals = (vectors.pruned(rows, float(jnp.finfo(values.dtype).eps)) for rows in (along, normals))
         return cls(along, stiffnesses, jnp.sqrt(stiffnesses)[:, None] * (turn @ mixed), normals, relaxation)
 
     def resolvent(self, h: Float[Array, ""], vector: PyTree) -> PyTree:

@@ -26,19 +26,19 @@ class ErrorScale(eqx.Module):
     """What errors of a step from `y0` are measured in, with the `tangent` h f(y0), at the tolerances rtol and atol.
 
     The size of an error is the power mean of exponent 3/2 over all entries of error / (atol + rtol·(max(|y0|, |y1|) +
-    `slack`·m)). Of entries that pass zero the few nearest to it count less in it than in a root mean square. m is the
-    size of the part of an entry that moves. A part b·e^{λt} changes its speed as it grows: with the increment Δ = y1 −
-    y0 it is about m = |Δ|·max(|Δ|, |h f|)/(2|Δ − h f|). So an entry that grows out of a saddle is followed to its own
-    digits, however small it is, and one that passes zero to those of its motion. Its `slack`·m counts up to the share
-    `largest` of the root mean square of y0. An entry counts as no smaller than ε^(3/2) of that, 3·10⁻²⁴, and where it
-    decays than √ε of it: below, it is what errors have left. The unit of the smallest entries is no smaller than at
-    rtol = `smallest`, as they are rounding. With these numbers errors in the middle of a jump from a saddle stayed
-    within 10·rtol in most cases of `benchmarks/degenerate.py`, whose table names the others.
+    m)). Of entries that pass zero the few nearest to it count less in it than in a root mean square. m is the size of
+    the part of an entry that moves. A part b·e^{λt} changes its speed as it grows: with the increment Δ = y1 − y0 it is
+    about m = |Δ|·max(|Δ|, |h f|)/(2|Δ − h f|). So an entry that grows out of a saddle is followed to its own digits,
+    however small it is, and one that passes zero to those of its motion. m counts up to the share `largest` of the root
+    mean square of y0. An entry counts as no smaller than the share `least` of that, and where it decays than √ε of it:
+    below, it is what errors have left. The unit of the smallest entries is no smaller than at rtol = `smallest`, as
+    they are rounding. With these numbers errors in the middle of a jump from a saddle stayed within 10·rtol in most
+    cases of `benchmarks/degenerate.py`, whose table names the others.
 
     Where f grows along the step, the flow leaves a saddle, and its unstable part may be hidden in entries of any size.
-    So the whole error has to be within `slack`·rtol of what moves in the whole of y0, or be rounding. That rtol is at
-    least `finest`: below, extrapolation magnifies rounding of f to the tolerance. At rtol 1e-8 five linear layers from
-    scale 1e-3 took 4461 steps without that bound, and take 1171.
+    So the whole error has to be within rtol of what moves in the whole of y0, or be rounding. That rtol is at least
+    `finest`: below, extrapolation magnifies rounding of f to the tolerance. At rtol 1e-8 five linear layers from scale
+    1e-3 took 4461 steps without that bound, and take 1171.
     """
 
     y0: PyTree
@@ -48,6 +48,7 @@ class ErrorScale(eqx.Module):
     rtol: Any
     atol: Any
     largest: float = eqx.field(static=True, default=0.03)
+    least: float = eqx.field(static=True, default=3e-24)
     smallest: float = eqx.field(static=True, default=1e-6)
     finest: float = eqx.field(static=True, default=1e-7)
 
@@ -78,7 +79,7 @@ class ErrorScale(eqx.Module):
             moving = jnp.where(bent != 0, jnp.abs(change) * (longer / (2 * jnp.abs(bent))), jnp.inf)
             moving = jnp.maximum(moving, jnp.abs(line))
             own = jnp.maximum(jnp.abs(a), jnp.abs(b)) + jnp.minimum(moving, self.largest * typical)
-            grown = eps**1.5 * jnp.maximum(1, self.smallest / rtol)
+            grown = self.least * jnp.maximum(1, self.smallest / rtol)
             least = jnp.where(jnp.abs(b) < jnp.abs(a), eps**0.5, grown) * typical
             unit = jnp.maximum(atol + rtol * jnp.maximum(own, least), jnp.finfo(a.dtype).tiny)
             shares = jnp.abs(jnp.stack(several)) / unit[None]
