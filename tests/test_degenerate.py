@@ -162,6 +162,17 @@ def test_a_small_start_beside_a_stiff_direction_jumps_at_the_right_time(solver, 
     assert flow.loosened == 1
 
 
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("model", [flowsim.CentralFlow(0.05), flowsim.EdgeFlow(0.05, order=1)], ids=["central", "edge"])
+@pytest.mark.filterwarnings("ignore:the weights are float32")
+def test_a_model_of_descent_jumps_from_a_small_start_when_the_gradient_flow_does(model, dtype):
+    # Below the edge at 2/η = 40 they are one. Rounding of the stiff eigenvector is large beside these weights.
+    problem = Risk(lambda w: (w[0] * w[1] - 1) ** 2 / 2 + 5 * (w[2] - 1) ** 2)
+    t, weight = in_the_middle_of_a_jump(3e-15)
+    flow = flowsim.integrate(jnp.array([3e-15, 3e-15, 0], dtype), problem, model=model, t1=t, ts=[])
+    assert_allclose(flow.network, [weight, weight, 1], rtol=1e-3)
+
+
 def test_an_error_estimate_that_passes_zero_in_the_middle_of_a_jump_is_not_believed():
     # The last step is cut where the weights turn from growth to saturation.
     scale = 1e-10

@@ -25,12 +25,13 @@ from .solver import CountsWork, Work
 class ErrorScale(eqx.Module):
     """What errors of a step from `y0` are measured in, with the `tangent` h f(y0), at the tolerances rtol and atol.
 
-    The size of an error is the power mean of exponent 3/2 over all entries of error / (atol + rtol·(max(|y0|, |y1|) +
-    m)). Of entries that pass zero the few nearest to it count less in it than in a root mean square. m is the size of
-    the part of an entry that moves. A part b·e^{λt} changes its speed as it grows: with the increment Δ = y1 − y0 it is
+    The size of an error is the power mean of exponent 3/2 over all entries of error / (atol + rtol·max(|y0|, |y1|, m)).
+    Of entries that pass zero the few nearest to it count less in it than in a root mean square. m is the size of the
+    part of an entry that moves. A part b·e^{λt} changes its speed as it grows: with the increment Δ = y1 − y0 it is
     about m = |Δ|·max(|Δ|, |h f|)/(2|Δ − h f|). So an entry that grows out of a saddle is followed to its own digits,
     however small it is, and one that passes zero to those of its motion. m counts up to the share `largest` of the root
-    mean square of y0. An entry counts as no smaller than the share `least` of that, and where it decays than √ε of it:
+    mean square of y0. Of an entry that grows ever faster the share `growing` counts, as the errors of many steps add
+    up. An entry counts as no smaller than the share `least` of the root mean square, and where it decays than √ε of it:
     below, it is what errors have left. The unit of the smallest entries is no smaller than at rtol = `smallest`, as
     they are rounding. With these numbers errors in the middle of a jump from a saddle stayed within 10·rtol in most
     cases of `benchmarks/degenerate.py`, whose table names the others.
@@ -48,6 +49,7 @@ class ErrorScale(eqx.Module):
     rtol: Any
     atol: Any
     largest: float = eqx.field(static=True, default=0.03)
+    growing: float = eqx.field(static=True, default=0.5)
     least: float = eqx.field(static=True, default=3e-24)
     smallest: float = eqx.field(static=True, default=1e-6)
     finest: float = eqx.field(static=True, default=1e-7)
@@ -78,7 +80,9 @@ class ErrorScale(eqx.Module):
             longer = jnp.maximum(jnp.abs(change), jnp.abs(line))
             moving = jnp.where(bent != 0, jnp.abs(change) * (longer / (2 * jnp.abs(bent))), jnp.inf)
             moving = jnp.maximum(moving, jnp.abs(line))
-            own = jnp.maximum(jnp.abs(a), jnp.abs(b)) + jnp.minimum(moving, self.largest * typical)
+            own = jnp.maximum(jnp.abs(a), jnp.abs(b))
+            grows = (jnp.abs(b) > jnp.abs(a)) & (jnp.sign(bent) == jnp.sign(line))
+            own = jnp.where(grows, self.growing, 1) * jnp.maximum(own, jnp.minimum(moving, self.largest * typical))
             grown = self.least * jnp.maximum(1, self.smallest / rtol)
             least = jnp.where(jnp.abs(b) < jnp.abs(a), eps**0.5, grown) * typical
             unit = jnp.maximum(atol + rtol * jnp.maximum(own, least), jnp.finfo(a.dtype).tiny)
