@@ -145,7 +145,7 @@ class SaddleCourse(Probe):
 
     records: int = eqx.field(static=True, default=512)
     """At how many records of the flow it is looked at, at most."""
-    closer: int = eqx.field(static=True, default=33)
+    closer: int = eqx.field(static=True, default=129)
     """At how many times around the smallest gradient it is looked at again."""
     rtol: float = eqx.field(static=True, default=1e-8)
     """The relative tolerance of a step of that flow."""
