@@ -105,7 +105,7 @@ def test_extrapolation_has_its_order_with_a_matrix_that_is_far_off():
 @pytest.mark.parametrize("kink", [1.01, 1.06, 1.099, np.inf])
 @pytest.mark.parametrize("solver", [LowRankExtrapolation, HessianExtrapolation])
 def test_a_kink_anywhere_in_a_step_shows_in_its_error(solver, kink):
-    """The rows evaluate f up to the beginning of their last substep: those of 1.06 and 1.099 read a constant f."""
+    """The rows evaluate f up to the beginning of their last substep: with a kink at 1.099, f is constant there."""
 
     def f(t, y, args):
         return 1 + 100 * jnp.maximum(y - kink, 0)

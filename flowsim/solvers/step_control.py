@@ -80,12 +80,13 @@ class ErrorScale(eqx.Module):
             longer = jnp.maximum(jnp.abs(change), jnp.abs(line))
             moving = jnp.where(bent != 0, jnp.abs(change) * (longer / (2 * jnp.abs(bent))), jnp.inf)
             moving = jnp.maximum(moving, jnp.abs(line))
-            own = jnp.maximum(jnp.abs(a), jnp.abs(b))
+            entry = jnp.maximum(jnp.abs(a), jnp.abs(b))
             grows = (jnp.abs(b) > jnp.abs(a)) & (jnp.sign(bent) == jnp.sign(line))
-            own = jnp.where(grows, self.growing, 1) * jnp.maximum(own, jnp.minimum(moving, self.largest * typical))
+            entry = jnp.maximum(entry, jnp.minimum(moving, self.largest * typical))
+            entry = jnp.where(grows, self.growing, 1) * entry
             grown = self.least * jnp.maximum(1, self.smallest / rtol)
             least = jnp.where(jnp.abs(b) < jnp.abs(a), eps**0.5, grown) * typical
-            unit = jnp.maximum(atol + rtol * jnp.maximum(own, least), jnp.finfo(a.dtype).tiny)
+            unit = jnp.maximum(atol + rtol * jnp.maximum(entry, least), jnp.finfo(a.dtype).tiny)
             shares = jnp.abs(jnp.stack(several)) / unit[None]
             return jnp.sum(shares * jnp.sqrt(shares), axis=tuple(range(1, a.ndim + 1)))
 
