@@ -217,9 +217,9 @@ def test_a_flow_that_the_edge_holds_off_every_minimum_predicts_the_two_cycle_of_
 
 @pytest.mark.slow
 def test_a_central_flow_at_rest_is_at_a_fixed_point_at_its_time_limit_whatever_the_tolerance():
-    """At rest each step is ten times as long, and few fit in before the time limit."""
+    """At rest each step is ten times as long: few fit in before the time limit, at 1e-4 and 300 none."""
     risk = flowsim.Risk(lambda w: 12 * w[0] ** 2 - 2 * w[0] ** 4 + w[1] ** 2 / 2)
-    for rtol, t1 in itertools.product((1e-4, 1e-6, 1e-8), (1e3, 1e4)):
+    for rtol, t1 in itertools.product((1e-4, 1e-6, 1e-8), (300, 1e3, 1e4)):
         model = flowsim.CentralFlow(0.1, rtol=rtol)
         run = flowsim.integrate(jnp.array([0.1, 1.0]), risk, model=model, t1=t1, ts=[], max_steps=3000)
         assert run.outcome is flowsim.Outcome.FIXED_POINT

@@ -117,6 +117,13 @@ class Dynamics(eqx.Module):
     def stands_still(self, state: PyTree, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
         """Tell whether an accepted step from `state` left the weights unchanged up to rounding."""
 
+    def will_stand_still(self, field: GradientField, state: PyTree, attempt: Attempt) -> Bool[Array, ""] | bool:
+        """Tell whether all steps after an accepted step from `state` will change the weights by rounding at most.
+
+        By default, this is not foreseen.
+        """
+        return False
+
     def rests(
         self,
         field: GradientField,

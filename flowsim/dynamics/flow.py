@@ -112,6 +112,21 @@ class Flow(Dynamics):
         steady = ~attempt.cut & (attempt.state.stepper.wanted <= 1.05 * state.stepper.wanted)
         return (change <= rounding) & (long | steady) & ~attempt.state.stepper.grows()
 
+    def will_stand_still(self, field: GradientField, state: FlowState, attempt: Attempt) -> Bool[Array, ""] | bool:
+        """Tell whether what is left to move is within rounding, where |F| falls as in this step, and no entry grows."""
+        known = self._known(field, state), self._known(field, attempt.state)
+        if known[0] is None or known[1] is None:
+            return False
+        before, after = norm(known[0].slope), norm(known[1].slope)
+        moved = norm(jax.tree.map(jnp.subtract, attempt.state.point, state.point))
+        rounding = jnp.finfo(moved.dtype).eps * norm(attempt.state.point)
+        pairs = zip(*map(jax.tree.leaves, (state.point, attempt.state.point)), strict=True)
+        grows = jnp.any(jnp.stack([jnp.any(jnp.abs(new) > 1.001 * jnp.abs(old)) for old, new in pairs]))
+        return (after < before) & (moved * (after / (before - after)) <= rounding) & ~grows
+
+    def _known(self, field: GradientField, state: FlowState) -> Measured | None:
+        return self.stepper(field.along(state.flattened_by), state.point).measured(state.stepper.solver)
+
     def unit_of_time(self, state: FlowState) -> Float[Array, ""]:
         """Return the length that the step control proposes for the first step."""
         return state.stepper.wanted
@@ -204,9 +219,6 @@ class GradientFlow(Flow):
         known = self._known(field, state)
         measured = field.along(state.flattened_by).measured(state.point) if known is None else known
         return measured.objective, norm(measured.slope)
-
-    def _known(self, field: GradientField, state: FlowState) -> Measured | None:
-        return self.stepper(field.along(state.flattened_by), state.point).measured(state.stepper.solver)
 
 
 class DescentModel(Flow):

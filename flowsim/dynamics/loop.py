@@ -234,13 +234,15 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> t
     clock = _ticked(run, state, attempt, steps, target)
     objective, stationarity, conditions, question, ceiling, watch = _check_termination(run, state, attempt)
     still = state.begun & run.dynamics.stands_still(state.dynamics, attempt, state.stationarity)
-    still &= run.dynamics.is_settled(clock.time)
+    settled = run.dynamics.is_settled(clock.time)
+    still &= settled
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
     is_over = clock.time >= run.t1
-    # At rest steps grow, and few may fit in before the time limit, of which the last is cut short.
-    rests_at_end = is_over & (still | (attempt.cut & (state.quiet_steps > 0)))
-    fixed = (quiet >= run.dynamics.patience) | rests_at_end if run.dynamics.patience > 1 else still
+    # At rest steps grow: few fit in before the time limit, or none, and the last is cut short.
+    soon = settled & run.dynamics.will_stand_still(run.field, state.dynamics, attempt)
+    ends_at_rest = still | (attempt.cut & (state.quiet_steps > 0)) | soon
+    fixed = (quiet >= run.dynamics.patience) | (is_over & ends_at_rest) if run.dynamics.patience > 1 else still
     if run.stopping.gradient_norm is not None:
         question |= fixed
     asked = conditions[Outcome.CONVERGED] | question | fixed
