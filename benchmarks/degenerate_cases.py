@@ -188,6 +188,18 @@ def small_starts() -> list[Jump]:
         Jump(f"balanced, stiff, {s:g}", (s * equal, targets, 300.0, straight), pairs, t1=np.log(1 / s), exact=balanced)
         for s in (1e-6, 1e-10, 3e-15)
     ]
+    # Beside these, steps are stabilized ones of order four.
+    cases += [
+        Jump(
+            f"balanced, curvature {2 * stiff:g}, {s:g}",
+            (s * equal, targets, stiff, straight),
+            pairs,
+            t1=np.log(1 / s),
+            exact=balanced,
+        )
+        for stiff in (5.0, 20.0)
+        for s in (1e-6, 3e-15)
+    ]
     # Beside weights of size one, float32 rounds parts of 1e-8.
     cases += [
         Jump(

@@ -94,7 +94,7 @@ class RungeKuttaChebyshev(MeasuringSolver):
         longest = float(methods.reach[-1]) / bound
         error = defect(y0, y1, start.slope, end.slope, h)
         tangent = scaled(h, start.slope)
-        sizes = ErrorScale.of(y0, tangent, self.rtol, self.atol).sizes(y1, error)
+        sizes = ErrorScale.of(y0, tangent, self.rtol, self.atol).sizes(y1, error, low=True)
         size = jnp.where(h <= longest, sizes.in_tolerance[0], jnp.inf)
         factor = jnp.minimum(limit_growth(growth(size, 3), *norms(start.slope, end.slope)), self.cap * longest / h)
         spent = Work(jnp.where(h == 0, 0, stages), jnp.where(h == 0, 0, iterations))

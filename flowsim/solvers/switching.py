@@ -197,7 +197,8 @@ class StabilitySwitching(MeasuringSolver):
         bound = known.bound
         tangent = vectors.scaled(h, start.slope)
         scale = ErrorScale.of(y0, tangent, self.rtol, self.atol)
-        sizes = scale.sizes(y1, error, defect(y0, y1, start.slope, end.slope, h))
+        low = jnp.stack([kind != _FIFTH, jnp.array(True)])
+        sizes = scale.sizes(y1, error, defect(y0, y1, start.slope, end.slope, h), low=low)
         size, size2 = sizes.in_tolerance
         size2 = jnp.where(h * bound > second_order(self.max_stages).reach[-1], jnp.inf, size2)
         size = jnp.where(kind == _SECOND, size2, size)
