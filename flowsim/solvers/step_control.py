@@ -36,10 +36,10 @@ class ErrorScale(eqx.Module):
     they are rounding. With these numbers errors in the middle of a jump from a saddle stayed within 10·rtol in most
     cases of `benchmarks/degenerate.py`, whose table names the others.
 
-    What a method of order four or two estimates is too small where an entry grows by e^{hλ}, and the errors of its steps
-    add up: beside a curvature of 20 to 90·rtol, from 3e-15. In a step of such a method a growing entry counts by a
-    smaller share still, √(entry/(`sprout`·root mean square of y0)) between `low` and one, and by the share `low` where f
-    itself grows by more than `leaving`. Then the errors of Tsit5 and of stabilized steps stay below 13·rtol there.
+    Where an entry grows by e^{hλ}, methods of order four and two estimate too small an error, and the errors of their
+    steps add up: beside a curvature of 20 to 90·rtol, from 3e-15. In their steps a growing entry counts by a smaller
+    share still, √(entry/(`sprout`·root mean square of y0)) between `low` and one, and by the share `low` where f itself
+    grows by more than `leaving`. Then errors stay below 13·rtol there, but for those of order two alone (37·rtol).
 
     Where f grows along the step, the flow leaves a saddle, and its unstable part may be hidden in entries of any size.
     So the whole error has to be within rtol of what moves in the whole of y0, or be rounding. That rtol is at least
