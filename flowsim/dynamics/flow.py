@@ -114,10 +114,10 @@ class Flow(Dynamics):
 
     def will_stand_still(self, field: GradientField, state: FlowState, attempt: Attempt) -> Bool[Array, ""] | bool:
         """Tell whether what is left to move is within rounding, where |F| falls as in this step, and no entry grows."""
-        known = self._known(field, state), self._known(field, attempt.state)
-        if known[0] is None or known[1] is None:
+        first, last = self._known(field, state), self._known(field, attempt.state)
+        if first is None or last is None:
             return False
-        before, after = norm(known[0].slope), norm(known[1].slope)
+        before, after = norm(first.slope), norm(last.slope)
         moved = norm(jax.tree.map(jnp.subtract, attempt.state.point, state.point))
         rounding = jnp.finfo(moved.dtype).eps * norm(attempt.state.point)
         pairs = zip(*map(jax.tree.leaves, (state.point, attempt.state.point)), strict=True)
