@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..dynamics import Descent, GradientDescent, Stopping, Trajectory, checked_flow, descend, integrate
+from ..edge import DescentModel
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks import weight_dtype
 from ..probes import Probe, probe_of
@@ -69,7 +70,7 @@ def compare(
     *,
     steps: int | None = None,
     t1: float | None = None,
-    models: Sequence[str] = (GRADIENT,),
+    models: Sequence[str | DescentModel] = (GRADIENT,),
     optimizer: "Callable[[float], Descent | optax.GradientTransformation]" = GradientDescent,
     diagnostics: Mapping[str, Callable[[Any], Any]] | None = None,
     probes: Sequence[Probe | Callable[[Any], Any]] = (),
@@ -97,8 +98,9 @@ def compare(
         learning_rates: η of each descent, or a descent, which holds its own: `[0.02, flowsim.Adam(1e-3)]`.
         steps: How many steps each descent takes; by default as many as reach `t1`, ⌈t1/η⌉, and 4000 without a `t1`.
         t1: The time at which the flow ends at the latest; without `steps`, descents make as many as reach it.
-        models: Flows that are to follow the descents, once for each learning rate: "edge", or `my_module:MyModel` (a
-            `flowsim.DescentModel`, which holds its own tolerances); "gradient" is there in any case.
+        models: Flows that follow the descents, once for each learning rate: names, as "edge" or `my_module:MyModel`,
+            or models with options, as `flowsim.EdgeFlow(rtol=1e-9)`, whose learning rate each descent sets. The
+            gradient flow runs in any case.
         optimizer: Makes another descent of each learning rate, such as `flowsim.HeavyBall`, with its own time per step,
             and its own threshold of stability where that is known; that of a preconditioned descent is met by the probe
             "preconditioned_sharpness".
@@ -112,7 +114,9 @@ def compare(
         stopping: When a run counts as converged, as in `integrate`.
         progress: With True a bar shows how far each run is, and the time left of it, with `None` where someone waits
             (see `integrate`); a function is called with a `flowsim.Progress`, which is a text: what runs.
-        **flow_options: Further options of `integrate`: `rtol`, `solver`, ….
+        **flow_options: Further options of `integrate`: `solver`, `stepsize_controller`, … of the gradient flow; `rtol`,
+            `atol` and `max_steps` of the models too, if they have no tolerances. The default `rtol` of a model is
+            mostly larger.
 
     Returns:
         All runs, which print as a table, are drawn as figures, and can be saved.
@@ -147,9 +151,10 @@ def compare(
     begun = [probe_of(entry).begin(network) for entry in probes] if isinstance(probes, list | tuple) else probes
     shared: dict[str, Any] = {"stopping": stopping, "probes": begun, "diagnostics": diagnostics}
     optimizers = [descent_at(maker, eta) for eta, maker in zip(learning_rates, makers, strict=True)]
-    kinds = check_models(models, optimizers, weight_dtype(network))
-    check_told_apart(optimizers, learning_rates, modelled=bool(kinds))
-    in_a_row, forks = 3 if kinds else 2, check_forks(forks)
+    tolerances = {name: flow_options.get(name) for name in ("rtol", "atol")}
+    modelled = check_models(models, optimizers, weight_dtype(network), **tolerances)
+    check_told_apart(optimizers, learning_rates, modelled=bool(modelled))
+    in_a_row, forks = 3 if modelled else 2, check_forks(forks)
     planned = [
         planned_forks(
             forks, descent, eta, steps_of_descent(descent, steps, t1), partial(forked_descent, maker, network)
@@ -179,12 +184,13 @@ def compare(
             flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
             finished.append(flow)
             model_runs: list[ModelRun] = []
-            if kinds:
+            if modelled:
                 centres = list(map(Centres.of, runs, map(times_of, optimizers, runs)))
                 runs = [one.record_on(run, flow, along) for one, run in zip(centres, runs, strict=True)]
-                padded = {"slots": records + 2, "report": report}
+                options = {"slots": records + 2, "report": report, **tolerances, **shared}
+                options |= {name: flow_options[name] for name in ("max_steps",) if name in flow_options}
                 by_rate = dict(zip(learning_rates, optimizers, strict=True))
-                model_runs += run_models(network, problem, kinds, by_rate, centres, **padded, **shared)
+                model_runs += run_models(network, problem, modelled, by_rate, centres, **options)
             report(Progress("sharpness along the way"))
             flow = along.added_to(flow)
             runs = [along.added_to(run, pairs=True) for run in runs]

@@ -6,7 +6,6 @@ length of (2W_k − W_{k−1} − W_{k+1})/4.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..dynamics import Descent, Trajectory, integrate
 from ..edge import MODELS, DescentModel
 from ..formatting import ProgressReporter
+from ..kinds import got
 from ..networks import split, weight_dtype
 from ..probes import Label, MeanExcessRisk, MeanRisk, Oscillation
 from ..problems import Problem
@@ -46,20 +46,50 @@ OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK = Oscillation().label, MeanRisk().label
 COLUMNS = (DISTANCE, SHARPNESS, OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK)
 
 
-def check_models(names: object, descents: Sequence[Descent], dtype: jnp.dtype) -> tuple[type[DescentModel], ...]:
-    """Return the kinds of models by their names, without the gradient flow, which is there in any case.
+ModelOfDescent = type[DescentModel] | DescentModel
+"""A kind of model with its default options, or a model with options and no learning rate, which each descent sets."""
 
-    Raises `ValueError` for what is no list of names, or has one twice, for a kind that is no model of one of the
-    `descents`, and `UnknownKindError`, which is one, for a name of no model.
+
+def check_models(
+    entries: object, descents: Sequence[Descent], dtype: jnp.dtype, **tolerances: float | None
+) -> dict[str, ModelOfDescent]:
+    """Return the models of descent by their names in results, without the gradient flow, which runs in any case.
+
+    `tolerances` are the `rtol` and `atol` of a model that has none. Raises `ValueError` for what is no list of names
+    and models, or has one twice, for a model that has a learning rate, or is no model of one of the `descents`, and
+    `UnknownKindError`, a `ValueError`, for the name of no model.
     """
-    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f'models must be a list of names, as ["gradient", "edge"], got {names!r}')
-    if len(set(names)) < len(names):
-        raise ValueError(f"models must name each one once, got {', '.join(names)}")
-    kinds = tuple(MODELS[name] for name in names if name != GRADIENT)
-    for kind, descent in itertools.product(kinds, descents):
-        kind.of(descent).checked(dtype)
-    return kinds
+    if isinstance(entries, str) or not isinstance(entries, Sequence):
+        raise ValueError(f'models must be a list of names, as ["gradient", "edge"], got {entries!r}')
+    models: dict[str, Any] = {}
+    for entry in entries:
+        if isinstance(entry, str):
+            name, model = entry, None if entry == GRADIENT else MODELS[entry]
+        elif isinstance(entry, DescentModel):
+            name, model = entry.kind(), entry
+            if entry.learning_rate is not None:
+                raise ValueError(
+                    f"models: {type(entry).__name__} has the learning rate {entry.learning_rate}, but in a comparison "
+                    "each descent sets that of its models: leave it out, or write None for it"
+                )
+        else:
+            raise ValueError(
+                'models must be a list of names, as ["gradient", "edge"], or of models of descent, as '
+                f"[flowsim.EdgeFlow(rtol=1e-9)], got {got(entry, DescentModel)}"
+            )
+        if name in models:
+            raise ValueError(f"models: found {name} twice, which results could not tell apart: write each once")
+        models[name] = model
+        for descent in descents if model is not None else ():
+            model_of(model, descent, **tolerances).checked(dtype)
+    models.pop(GRADIENT, None)
+    return models
+
+
+def model_of(model: ModelOfDescent, descent: Descent, **tolerances: float | None) -> DescentModel:
+    """Return the model of one descent, with `rtol` and `atol` where it has none."""
+    made = model if isinstance(model, DescentModel) else model.of(descent)
+    return made.following(descent, **tolerances)
 
 
 def records_at(
@@ -156,27 +186,30 @@ class ModelRun:
 def run_models(
     network: PyTree,
     problem: Problem,
-    kinds: Sequence[type[DescentModel]],
+    models: Mapping[str, ModelOfDescent],
     descents: Mapping[float, Descent],
     centres: Sequence[Centres],
     *,
     t1: float,
     probes: Sequence[Any],
     slots: int,
+    rtol: float | None = None,
+    atol: float | None = None,
     report: ProgressReporter,
     **options: Any,
 ) -> Iterator[ModelRun]:
-    """Integrate each kind of model of each descent, given by the learning rates, with its `centres`.
+    """Integrate each of the models, by their names, of each descent, given by the learning rates, with its `centres`.
 
     A model's records are at the times of the centres, with its distance from them. These times are padded to `slots`,
     so that all models of a kind share one compiled program. A model runs to its limit, or to `t1`, but where the
-    descent does not come to rest only as far as its centres are known. `options` go to `integrate`.
+    descent does not come to rest only as far as its centres are known. `rtol` and `atol` are those of a model that has
+    none, other `options` go to `integrate`.
     """
     probes = (Oscillation(), MeanRisk(), MeanExcessRisk(), *probes)
-    for kind in kinds:
+    for name, entry in models.items():
         for (eta, descent), centre in zip(descents.items(), centres, strict=True):
-            model = kind.of(descent)
-            options["progress"] = report.during(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
+            model = model_of(entry, descent, rtol=rtol, atol=atol)
+            options["progress"] = report.during(f"{name} flow with η = {eta:g}")
             times = np.append(centre.times, np.full(slots - len(centre.times), np.inf))
             end = t1 if descent.comes_to_rest() else min([t1, *centre.times[-1:]])
             run = integrate(network, problem, model=model, ts=times, t1=end, weights=True, probes=probes, **options)

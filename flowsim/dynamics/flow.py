@@ -227,7 +227,8 @@ class DescentModel(Flow):
     `oscillation` is what it predicts besides the weights, the centre of descent's oscillation. The learning rate may
     change in time (`flowsim.LearningRate`), and `at` a time it is that from then on. To add one, write a
     subclass with this field and any others that have a default: `flowsim.compare(..., models=["gradient",
-    "my_module:MyFlow"])` runs it once for each learning rate.
+    "my_module:MyFlow"])` runs it once for each learning rate. With `None` as the default of `learning_rate`,
+    `models=[MyFlow(rtol=1e-9)]` does the same with other options.
     """
 
     learning_rate: eqx.AbstractVar[ArrayLike]
@@ -244,6 +245,17 @@ class DescentModel(Flow):
                 'no memory, not that of another optimizer: models=["centre"] does'
             )
         return cls(learning_rate=descent.learning_rate)  # pyright: ignore[reportCallIssue]
+
+    def following(self, descent: Descent, *, rtol: float | None = None, atol: float | None = None) -> Self:
+        """Return the model of a descent with the options of this one.
+
+        An option that is `None` is filled in by `of`, and a tolerance that is still `None` by `rtol` or `atol`.
+        """
+        filled, tolerances = vars(self.of(descent)), {"rtol": rtol, "atol": atol}
+        missing = [name for name, value in vars(self).items() if value is None]
+        return replace(
+            self, **{name: tolerances.get(name) if filled[name] is None else filled[name] for name in missing}
+        )
 
     def at(self, time: Float[Array, ""]) -> Self:
         """Return the model of the descent from a time on."""

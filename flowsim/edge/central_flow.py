@@ -57,8 +57,8 @@ class CentralFlow(DescentModel):
     2·most² more for a larger one. A run raises `ValueError` for what `checked` refuses.
     """
 
-    learning_rate: Scalar
-    """η of gradient descent, a number or a `flowsim.LearningRate`."""
+    learning_rate: Scalar = None  # pyright: ignore[reportAssignmentType]
+    """η of gradient descent, a number or a `flowsim.LearningRate`; in `compare`, `None`: that of each descent."""
     rtol: ArrayLike | None = None
     """Relative tolerance of a step; by default that of the gradient flow."""
     atol: ArrayLike | None = None
@@ -67,6 +67,11 @@ class CentralFlow(DescentModel):
     """How many eigenvalues are held at the edge at once, at most."""
     order: int = eqx.field(static=True, default=1)
     """One, as published, or two."""
+
+    def kind(self) -> str:
+        """Return the name of its kind, for order two with the order."""
+        name = DYNAMICS.name_of(type(self))
+        return name if self.order == 1 or name.endswith("_2") else f"{name}_2"
 
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.

@@ -71,8 +71,8 @@ class CentreFlow(DescentModel):
     ends as `STALLED`. A run raises `ValueError` for what `checked` refuses.
     """
 
-    optimizer: Descent
-    """The descent that it follows."""
+    optimizer: Descent = None  # pyright: ignore[reportAssignmentType]
+    """The descent that it follows; in `compare`, `None`: each descent."""
     rtol: ArrayLike | None = None
     """Relative tolerance of a step; by default 1e-4."""
     atol: ArrayLike | None = None
@@ -85,7 +85,7 @@ class CentreFlow(DescentModel):
     @property
     def learning_rate(self) -> Scalar:
         """The learning rate of the optimizer."""
-        return self.optimizer.learning_rate
+        return self.optimizer.learning_rate if isinstance(self.optimizer, Descent) else self.optimizer
 
     @classmethod
     def of(cls, descent: Descent) -> Self:

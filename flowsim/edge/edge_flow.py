@@ -36,8 +36,8 @@ class EdgeFlow(OscillationFlow):
     along the edge may cost far fewer gradients than descent. A run raises `ValueError` for what `checked` refuses.
     """
 
-    learning_rate: Scalar
-    """η of gradient descent, a number or a `flowsim.LearningRate`."""
+    learning_rate: Scalar = None  # pyright: ignore[reportAssignmentType]
+    """η of gradient descent, a number or a `flowsim.LearningRate`; in `compare`, `None`: that of each descent."""
     order: int = eqx.field(static=True, default=2)
     """What descent's steps change in the gradient flow: nothing for order one, −(η/2)H∇R for order two."""
     rtol: ArrayLike | None = None

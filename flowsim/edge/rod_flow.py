@@ -47,8 +47,8 @@ class RodFlow(OscillationFlow):
     Steps are linearly implicit, as those of the edge flow. A run raises `ValueError` for what `checked` refuses.
     """
 
-    learning_rate: Scalar
-    """η of gradient descent, a number or a `flowsim.LearningRate`."""
+    learning_rate: Scalar = None  # pyright: ignore[reportAssignmentType]
+    """η of gradient descent, a number or a `flowsim.LearningRate`; in `compare`, `None`: that of each descent."""
     rtol: ArrayLike | None = None
     """Relative tolerance of a step; by default 1e-4, as the model itself is a matter of η²."""
     atol: ArrayLike | None = None

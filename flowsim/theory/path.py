@@ -1,7 +1,7 @@
 """The path of a flow for the theory: weights at every record, and times measured from the escape."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -180,12 +180,14 @@ def follow(
     if options.get("ts") is None:
         # Statements hold along the whole path: of each part twice as many records as a flow has by default.
         options.setdefault("records", 256)
-    enough, start = stopping.excess_risk or 0.0, float(problem.excess_risk(network))
+    # A bound on the risk is one on the excess risk, as the infimum is known here.
+    enough = max(stopping.excess_risk or 0.0, (stopping.risk or 0.0) - float(problem.infimum))
+    start = float(problem.excess_risk(network))
     # A new clock starts where the excess risk has lost this part; the last is the escape.
     levels = [(1 - lost) * start for lost in (1e-14, 1e-10, 1e-6, 1e-3) if lost > 8 * jnp.finfo(dtype).eps]
     phases, current = [], network
     for level in [*(level for level in levels if level > enough), enough]:
-        phases.append(integrate(current, problem, stopping=Stopping(stopping.gradient_norm, level), **options))
+        phases.append(integrate(current, problem, stopping=replace(stopping, excess_risk=level), **options))
         current = phases[-1].network
         if phases[-1].outcome != Outcome.RISK_REACHED:
             break
