@@ -8,7 +8,6 @@ distance from the centre of descent's oscillation. Runs end after 5000 steps, wh
 """
 
 import dataclasses
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from console import begin, table
 from edge_cost import FOREVER, flat, weights_of
 
 import flowsim
-from flowsim.edge import MODELS
+from flowsim.comparison.models import model_of
 from flowsim.scenarios import build, parse_overrides, read_scenario
 from flowsim.sweeps.models import ModelledDescent
 
@@ -30,7 +29,6 @@ COLUMNS = ("scenario", "η", "seed", "model", "rtol", "distance from the centre"
 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
-    sys.path.insert(0, str(FOLDER))  # for the models that a scenario brings with it
     quick = begin("the models' own errors in which_model")
     rows = [row for name in SCENARIOS[: 1 if quick else None] for row in rows_of(name, SEEDS[: 1 if quick else None])]
     table("which_model*.yaml", COLUMNS, rows)
@@ -46,8 +44,8 @@ def rows_of(name: str, seeds: tuple[int, ...]) -> Iterator[tuple]:
         descent = flowsim.GradientDescent(eta)
         centres = ModelledDescent(network, problem, descent, eta, entry.steps, {}).centres
         centre = flat(jax.tree.map(lambda leaf: leaf[-1], centres.weights))
-        for model in scenario.flow.of_descent:
-            as_run = MODELS[model].of(descent).checked(np.dtype(float))
+        for model, entry in scenario.flow.of_descent.items():
+            as_run = model_of(entry, descent).checked(np.dtype(float))
             strict = dataclasses.replace(as_run, rtol=FINER * as_run.rtol, atol=FINER * as_run.atol)
             until = {"ts": [], "t1": centres.times[-1], "max_steps": MOST_STEPS, "stopping": FOREVER}
             ends = [flowsim.integrate(network, problem, model=flow, **until) for flow in (as_run, strict)]

@@ -170,7 +170,7 @@ def test_models_say_within_what_they_hold_the_sharpness_at_the_edge():
     ("options", "error", "message"),
     [
         ({"models": "edge"}, ValueError, "models must be a list of names"),
-        ({"models": ["edge", "edge"]}, ValueError, "models must name each one once"),
+        ({"models": ["edge", "edge"]}, ValueError, "edge twice"),
         ({"models": ["gradient_descent"]}, ValueError, "gradient_descent"),
         ({"models": ["edge"], "optimizer": flowsim.HeavyBall}, ValueError, "EdgeFlow models gradient descent alone"),
         ({"limits": 16}, TypeError, "limits must be None"),

@@ -18,7 +18,7 @@ import yaml
 import flowsim
 from flowsim import cli
 from flowsim.cli import run as command
-from flowsim.comparison.models import GRADIENT
+from flowsim.comparison.models import GRADIENT, check_models
 from flowsim.data import ClassSource
 from flowsim.data.source import SOURCES
 from flowsim.dynamics.descent import DESCENTS
@@ -27,7 +27,6 @@ from flowsim.losses.loss import LOSSES
 from flowsim.networks.recipe import NETWORKS
 from flowsim.results.schema import NOT_ASKED
 from flowsim.scenarios import build, read_scenario, run
-from flowsim.scenarios.settings import refusal
 
 ROWS, FEATURES, RATE = 9, 3, 0.005
 # For each kind its options: first those required alone, then with all the others that a user may set.
@@ -114,9 +113,11 @@ def noise_fits_labels(loss: dict, descent: dict) -> bool:
 
 def model_follows_descent(descent: dict, model: str, precision: str) -> bool:
     options = {name: value for name, value in descent.items() if name != "kind"}
-    return model == GRADIENT or not refusal(
-        MODELS[model], lambda: DESCENTS[descent["kind"]](learning_rate=RATE, **options), precision
-    )
+    try:
+        check_models([model], [DESCENTS[descent["kind"]](learning_rate=RATE, **options)], np.dtype(precision))
+    except ValueError:
+        return False
+    return True
 
 
 def samples_are_few(data: dict, model: str) -> bool:

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..dynamics import Descent, GradientDescent, Stopping, Trajectory, checked_flow, descend, integrate
-from ..edge import DescentModel
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks import weight_dtype
 from ..probes import Probe, probe_of
@@ -24,7 +23,7 @@ from ..theory import minimal_sharpness_bounds_of
 from .comparison import Comparison, compare_model_to_flow, compare_to_flow
 from .descents import check_told_apart, descent_at, forked_descent, rates_and_makers
 from .forks import Fork, Forked, check_forks, planned_forks, run_forks
-from .models import GRADIENT, Centres, ModelRun, check_models, run_models
+from .models import GRADIENT, Centres, ModelOfDescent, ModelRun, check_models, run_models
 from .records import RecordBudget, common_times, end_of, steps_and_marks, steps_of_descent, times_of
 from .sharpness_along import FlowLimits, SharpnessAlong
 
@@ -70,7 +69,7 @@ def compare(
     *,
     steps: int | None = None,
     t1: float | None = None,
-    models: Sequence[str | DescentModel] = (GRADIENT,),
+    models: Sequence[str | ModelOfDescent] = (GRADIENT,),
     optimizer: "Callable[[float], Descent | optax.GradientTransformation]" = GradientDescent,
     diagnostics: Mapping[str, Callable[[Any], Any]] | None = None,
     probes: Sequence[Probe | Callable[[Any], Any]] = (),

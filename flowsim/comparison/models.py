@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..dynamics import Descent, Trajectory, integrate
 from ..edge import MODELS, DescentModel
 from ..formatting import ProgressReporter
-from ..kinds import got
+from ..kinds import got, is_kind_of
 from ..networks import split, weight_dtype
 from ..probes import Label, MeanExcessRisk, MeanRisk, Oscillation
 from ..problems import Problem
@@ -65,6 +65,8 @@ def check_models(
     for entry in entries:
         if isinstance(entry, str):
             name, model = entry, None if entry == GRADIENT else MODELS[entry]
+        elif is_kind_of(DescentModel)(entry):
+            name, model = MODELS.name_of(entry), entry
         elif isinstance(entry, DescentModel):
             name, model = entry.kind(), entry
             if entry.learning_rate is not None:
@@ -80,8 +82,9 @@ def check_models(
         if name in models:
             raise ValueError(f"models: found {name} twice, which results could not tell apart: write each once")
         models[name] = model
-        for descent in descents if model is not None else ():
-            model_of(model, descent, **tolerances).checked(dtype)
+        if model is not None:
+            for descent in descents:
+                model_of(model, descent, **tolerances).checked(dtype)
     models.pop(GRADIENT, None)
     return models
 

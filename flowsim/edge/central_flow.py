@@ -59,9 +59,9 @@ class CentralFlow(DescentModel):
 
     learning_rate: Scalar = None  # pyright: ignore[reportAssignmentType]
     """η of gradient descent, a number or a `flowsim.LearningRate`; in `compare`, `None`: that of each descent."""
-    rtol: ArrayLike | None = None
+    rtol: float | None = None
     """Relative tolerance of a step; by default that of the gradient flow."""
-    atol: ArrayLike | None = None
+    atol: float | None = None
     """Absolute tolerance of a step; by default that of the gradient flow."""
     most: int = eqx.field(static=True, default=4)
     """How many eigenvalues are held at the edge at once, at most."""

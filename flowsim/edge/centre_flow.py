@@ -7,7 +7,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature import hessian_product, vectors
 from ..dynamics.descent import Descent, DescentState, words
@@ -73,9 +73,9 @@ class CentreFlow(DescentModel):
 
     optimizer: Descent = None  # pyright: ignore[reportAssignmentType]
     """The descent that it follows; in `compare`, `None`: each descent."""
-    rtol: ArrayLike | None = None
+    rtol: float | None = None
     """Relative tolerance of a step; by default 1e-4."""
-    atol: ArrayLike | None = None
+    atol: float | None = None
     """Absolute tolerance of a step, of the weights; by default 1e-3·rtol."""
 
     oscillates: ClassVar[bool] = True
@@ -90,7 +90,7 @@ class CentreFlow(DescentModel):
     @classmethod
     def of(cls, descent: Descent) -> Self:
         """Return the model of a descent."""
-        return cls(descent)  # pyright: ignore[reportCallIssue]  (a field, and no learning rate)
+        return cls(descent)  # pyright: ignore[reportArgumentType]  (its field is no learning rate)
 
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.

@@ -4,7 +4,7 @@ from typing import Self
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Int
+from jaxtyping import Array, Int
 
 from ..dynamics.dynamics import DYNAMICS
 from ..dynamics.flow import MODELS
@@ -40,9 +40,9 @@ class EdgeFlow(OscillationFlow):
     """η of gradient descent, a number or a `flowsim.LearningRate`; in `compare`, `None`: that of each descent."""
     order: int = eqx.field(static=True, default=2)
     """What descent's steps change in the gradient flow: nothing for order one, −(η/2)H∇R for order two."""
-    rtol: ArrayLike | None = None
+    rtol: float | None = None
     """Relative tolerance of a step; by default 1e-4, as the model itself is a matter of η²."""
-    atol: ArrayLike | None = None
+    atol: float | None = None
     """Absolute tolerance of a step; by default 1e-3·rtol."""
 
     def checked(self, dtype: jnp.dtype) -> Self:

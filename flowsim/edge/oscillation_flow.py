@@ -7,7 +7,7 @@ from typing import Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..curvature import vectors
 from ..curvature.hessian import quadratic_form
@@ -28,8 +28,8 @@ class OscillationFlow(DescentModel):
     `rtol` (default 1e-4, as such a model is itself a matter of η²) and `atol` (default zero).
     """
 
-    rtol: eqx.AbstractVar[ArrayLike | None]
-    atol: eqx.AbstractVar[ArrayLike | None]
+    rtol: eqx.AbstractVar[float | None]
+    atol: eqx.AbstractVar[float | None]
 
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.

@@ -19,7 +19,7 @@ the term in η has in the place of (H₊ + H₋)(g₊ + g₋).
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ..curvature import vectors
 from ..dynamics.dynamics import DYNAMICS
@@ -49,9 +49,9 @@ class RodFlow(OscillationFlow):
 
     learning_rate: Scalar = None  # pyright: ignore[reportAssignmentType]
     """η of gradient descent, a number or a `flowsim.LearningRate`; in `compare`, `None`: that of each descent."""
-    rtol: ArrayLike | None = None
+    rtol: float | None = None
     """Relative tolerance of a step; by default 1e-4, as the model itself is a matter of η²."""
-    atol: ArrayLike | None = None
+    atol: float | None = None
     """Absolute tolerance of a step; by default 1e-3·rtol."""
 
     def vector_field(self, field: GradientField) -> "RodField":

@@ -17,13 +17,18 @@ class Chosen:
     """Marks a field as a recipe of any kind in a registry: `network: Annotated[NetworkRecipe, Chosen(NETWORKS)]`.
 
     `recipe` returns the recipe of what is registered, where that is not one itself. With `word`, a kind without
-    options may be written as its name alone: `loss: squared_error`.
+    options may be written as its name alone: `loss: squared_error`. With `names`, it may too, and stays a name.
     """
 
     def __init__(
-        self, registry: Registry[Any], *, recipe: Callable[[Any], type[Recipe]] = lambda kind: kind, word: bool = False
+        self,
+        registry: Registry[Any],
+        *,
+        recipe: Callable[[Any], type[Recipe]] = lambda kind: kind,
+        word: bool = False,
+        names: "Named | None" = None,
     ):
-        self.registry, self.word, self._recipe = registry, word, recipe
+        self.registry, self.word, self.names, self._recipe = registry, word or names is not None, names, recipe
 
     def registered(self) -> dict[str, type[Recipe]]:
         """Return the recipes of all registered kinds by their names."""
@@ -37,8 +42,10 @@ class Chosen:
         """Return the name of the kind that a section of YAML chooses, whatever it is; None for none."""
         return value.get("kind") if isinstance(value, dict) else value if self.word else None
 
-    def validate(self, value: Any) -> Recipe:
+    def validate(self, value: Any) -> Recipe | str:
         """Return the recipe that `value` describes; one that is a recipe already gets its name."""
+        if self.names is not None and isinstance(value, str):
+            return self.names.validate(value, "kind")
         if isinstance(value, Recipe):
             name = value.kind or self.registry.name_of(type(value))
             return value if value.kind == name else value.model_copy(update={"kind": name})
@@ -74,7 +81,9 @@ class Chosen:
             described["required"] = ["kind", *described.get("required", ())]
             yield made
         yield {"type": "object", "properties": {"kind": self.registry.place_schema()}, "required": ["kind"]}
-        if self.word:
+        if self.names is not None:
+            yield self.names.json_schema()
+        elif self.word:
             yield self.registry.names_schema()
 
 
@@ -118,14 +127,19 @@ class Named:
         key = handler.field_name or "kind"
         return core_schema.no_info_after_validator_function(lambda name: self.validate(name, key), handler(source))
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of a name."""
         return self._registry.names_schema(*self._besides)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return self.json_schema()
 
 
 def named_in(section: BaseModel) -> Iterator[str]:
-    """Yield the names of kinds that stand in the fields of a section, and the words besides."""
+    """Yield the names of kinds in the fields of a section, of entries of a list too, and the words besides."""
     for key, field in type(section).model_fields.items():
         if any(isinstance(mark, Named) for mark in field.metadata):
             yield getattr(section, key)
-        elif any(isinstance(mark, Named) for entry in get_args(field.annotation) for mark in get_args(entry)[1:]):
-            yield from getattr(section, key)
+        for mark in (mark for entry in get_args(field.annotation) for mark in get_args(entry)[1:]):
+            if isinstance(mark, Chosen) and mark.names is not None:
+                yield from (entry if isinstance(entry, str) else entry.kind for entry in getattr(section, key))

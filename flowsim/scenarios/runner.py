@@ -97,7 +97,7 @@ def run(
             scenario.descent.learning_rates,
             steps=scenario.descent.steps,
             sharpness=sharpness_along(scenario),
-            models=flow.models,
+            models=tuple(flow.of_descent.values()),
             limits=limits,
             optimizer=scenario.descent.at,
             forks=scenario.descent.made_forks(),

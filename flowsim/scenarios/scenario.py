@@ -4,17 +4,15 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
 from pydantic_core import PydanticCustomError
 
-from ..comparison.models import GRADIENT
+from ..comparison.models import GRADIENT, check_models
 from ..data import SOURCES, DataSource
-from ..edge import MODELS
-from ..kinds import Chosen, Made, Section, recipe_of, validation_error, within
+from ..kinds import Chosen, Made, Section, reason_of, recipe_of, validation_error, within
 from ..losses import LOSSES, SquaredError
 from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_errors
 from ..results.figure import FigureNames, figure_errors
@@ -25,7 +23,6 @@ from .settings import (
     LargeProductsSettings,
     SharpnessChoice,
     TheorySettings,
-    refusal,
 )
 from .sweep_settings import SweepSettings
 from .values import Record, Seed, labels_of, record_errors
@@ -193,27 +190,30 @@ class Scenario(Section):
 
     def _model_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that there is no descent for models to follow, or one that they are no models of."""
-        named = self.flow.of_descent
+        models = self.flow.of_descent
         swept = () if self.sweep is None else self.sweep.descent
         followed = [entry for entry in (self.descent, *swept) if entry.learning_rates]
-        if named and not followed:
+        if models and not followed:
             places = "descent" if self.sweep is None else "descent or sweep.descent"
             yield validation_error(
-                found=f"{', '.join(named)} without learning rates in {places}",
+                found=f"{', '.join(models)} without learning rates in {places}",
                 expected="models of descents beside these",
                 write=f"models: [{GRADIENT}]",
                 at=("flow", "models"),
             )
-        for name, entry in itertools.product(named, followed):
-            if reason := refusal(MODELS[name], partial(entry.at, entry.learning_rates[0]), self.precision):
+        tolerances = {"rtol": self.flow.rtol, "atol": self.flow.atol}
+        for (name, model), entry in itertools.product(models.items(), followed):
+            try:
+                check_models([model], [entry.at(entry.learning_rates[0])], np.dtype(self.precision), **tolerances)
+            except Exception as error:  # whatever the code of a user does
                 yield validation_error(
-                    found=f"{name} beside descents of kind {entry.optimizer.kind} ({reason})",
+                    found=f"{name} beside descents of kind {entry.optimizer.kind} ({reason_of(error)})",
                     expected="models of these descents",
                     write=f"models: [{GRADIENT}]",
                     at=("flow", "models"),
                 )
         rates = Counter(rate for entry in swept for rate in entry.learning_rates)
-        if named and (twice := [rate for rate, count in rates.items() if count > 1]):
+        if models and (twice := [rate for rate, count in rates.items() if count > 1]):
             yield validation_error(
                 found=f"models of two kinds of descent with the learning rate {twice[0]}",
                 expected="every learning rate once, by which models are known",

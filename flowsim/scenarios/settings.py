@@ -1,21 +1,22 @@
 """The sections of a scenario: what each holds, and what of it is wrong on its own."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, ClassVar, get_args
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from ..comparison import Fork, SharpnessAlong
-from ..comparison.models import GRADIENT
+from ..comparison.models import GRADIENT, ModelOfDescent
 from ..comparison.records import steps_of_descent
 from ..curvature import least_rtol
 from ..data import DataSource
 from ..dynamics import Descent
-from ..edge import MODELS, DescentModel
-from ..kinds import Named, Section, reason_of, too_large, validation_error, within
+from ..edge import MODELS
+from ..kinds import Chosen, Made, Named, Section, recipe_of, refusal, too_large, validation_error, within
 from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
 from ..networks import NetworkRecipe
 from ..runtime.memory import beyond_memory
@@ -44,21 +45,45 @@ _FINEST = {
 }
 
 AUTOMATIC = "auto"
-ModelName = Annotated[str, Named(MODELS, GRADIENT, entry=True)]
+_MODEL = Chosen(
+    MODELS,
+    recipe=partial(recipe_of, given=frozenset({"learning_rate", "optimizer"})),
+    names=Named(MODELS, GRADIENT, entry=True),
+)
+
+
+def _model_of(entry: str | Made) -> tuple[str, ModelOfDescent | None]:
+    """Return a model of descent after its name in results, without a learning rate; `None` for the gradient flow."""
+    if isinstance(entry, str):
+        return entry, None if entry == GRADIENT else MODELS[entry]
+    model = entry.make(learning_rate=None, optimizer=None)
+    return model.kind(), model
+
+
+def _usable(entry: str | Made) -> str | Made:
+    """Return a model of descent, whose options the kind itself may refuse."""
+    for error in refusal(partial(_model_of, entry)):
+        raise error
+    return entry
+
+
+ModelEntry = Annotated[str | Made, _MODEL, AfterValidator(_usable)]
+"""A model of descent by its name, or with options, as {kind: edge, rtol: 1.0e-9}; or the gradient flow."""
 SolverName = Annotated[str, Named(SOLVERS, AUTOMATIC, use=usable_solver)]
 
 
 class FlowSettings(Section):
     """How the gradient flow is integrated, and when it has reached its limit."""
 
-    models: tuple[ModelName, ...] = Field(default=(GRADIENT,), strict=False, examples=[[GRADIENT, "edge"]])
-    """Which flows: gradient, which is there in any case, and models of descent, each once for each learning rate."""
+    models: tuple[ModelEntry, ...] = Field(default=(GRADIENT,), strict=False, examples=[[GRADIENT, "edge"]])
+    """Which flows: gradient, which runs in any case, and models of descent, once for each learning rate, by their names
+    or with options, as {kind: edge, rtol: 1.0e-9}."""
     solver: SolverName = Field(default=AUTOMATIC, examples=[AUTOMATIC])
     """The method, by its name in flowsim.solvers or in Diffrax; auto: by the structure of the problem."""
     rtol: float | None = Field(default=None, gt=0, lt=1, examples=[1e-6])
-    """Relative tolerance of one step; null: the default for the precision."""
+    """Relative tolerance of one step, of models too that have none; null: the default for precision and model."""
     atol: float | None = Field(default=None, ge=0, examples=[1e-9])
-    """Absolute tolerance of one step; null: none, as errors are measured beside each weight."""
+    """Absolute tolerance of one step, of models too; null: none, as errors are measured beside each weight."""
     gradient_norm: float | None = Field(default=None, gt=0, examples=[1e-8])
     """The flow has reached its limit once the norm of the gradient is this small, at a minimum; null: the default."""
     remaining: float | None = Field(default=None, gt=0, examples=[1e-6])
@@ -81,17 +106,18 @@ class FlowSettings(Section):
     unswept: ClassVar[tuple[str, ...]] = ("models", "limits")
 
     @property
-    def of_descent(self) -> tuple[str, ...]:
-        """The models of descent by name, without the gradient flow."""
-        return tuple(name for name in self.models if name != GRADIENT)
+    def of_descent(self) -> dict[str, ModelOfDescent]:
+        """The models of descent by their names in results, without the gradient flow."""
+        return {name: model for name, model in map(_model_of, self.models) if model is not None}
 
     def validation_errors(self) -> Iterator[PydanticCustomError]:
-        """Yield that a model stands there twice."""
-        if len(set(self.models)) < len(self.models):
+        """Yield that a model is there twice."""
+        models = [name for name, _ in map(_model_of, self.models)]
+        if len(set(models)) < len(models):
             yield validation_error(
-                found=", ".join(self.models),
+                found=", ".join(models),
                 expected="each model once",
-                write=f"models: [{', '.join(dict.fromkeys(self.models))}]",
+                write=f"models: [{', '.join(dict.fromkeys(models))}]",
                 at=("models",),
             )
 
@@ -201,15 +227,6 @@ class DescentSettings(Section):
                     write=f"step: {max(1, fewest // 2)}",
                     at=("descent", "forks", number, "step"),
                 )
-
-
-def refusal(model: type[DescentModel], descent: Callable[[], Descent], precision: str) -> str:
-    """Return why a kind of model is none of what `descent` makes, nothing where it is one."""
-    try:
-        model.of(descent()).checked(np.dtype(precision))
-    except Exception as error:  # whatever the code of a user does
-        return reason_of(error)
-    return ""
 
 
 class SharpnessSettings(Section):

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ..comparison.models import GRADIENT
 from ..comparison.records import DEFAULT_STEPS
 from ..kinds import seeds
 from ..kinds.registry import look_in, source_of
@@ -18,7 +19,7 @@ from ..scenarios.keys import own_kinds
 from ..scenarios.reading import resolved
 from ..scenarios.runner import build_network, build_probes, build_problem, flow_options, read_data, training_problem
 from ..scenarios.scenario import Scenario
-from ..scenarios.settings import DescentSettings
+from ..scenarios.settings import DescentSettings, FlowSettings
 from ..scenarios.sweep_settings import CriticalSettings, SweepSettings
 from ..scenarios.values import content_of, optimizer_of
 from .work import Block, Descent, Materials, Recipe, Start
@@ -29,15 +30,16 @@ class ScenarioRecipe(Recipe):
     """Points of a scenario that share data and shape of network, and differ in `start_options` of the network alone.
 
     `common` and `optimizers` are plain values, which can be sent to another process: a scenario without these options,
-    of which `options` has some, and what the descents do in a step. `folder` is where files are looked for, and
-    `digests` holds the SHA-256 of those that the result depends on. `sizes` are samples, inputs and outputs, roughly.
+    of which `options` has some, and what the descents do in a step; so are `models`. `folder` is where files are looked
+    for, and `digests` holds the SHA-256 of those that the result depends on. `sizes` are samples, inputs and outputs,
+    roughly.
     """
 
     common: dict[str, Any]
     options: dict[str, Any]
     optimizers: tuple[dict[str, Any], ...]
     descents: tuple[Descent, ...]
-    models: tuple[str, ...]
+    models: tuple[str | dict[str, Any], ...]
     flow: bool
     critical: CriticalSettings | None
     folder: str
@@ -105,6 +107,7 @@ class ScenarioRecipe(Recipe):
             probes=build_probes(scenario, data),
             flow=flow_options(scenario),
             optimizers=tuple(optimizer_of(content) for content in self.optimizers),
+            models=FlowSettings.model_validate({"models": self.models}).of_descent,
         )
 
 
@@ -119,11 +122,14 @@ def plan(scenario: Scenario, folder: Path) -> tuple[Block, ...]:
             None if axis in free else place for axis, place in zip(point.coordinates, point.index, strict=True)
         )
         groups.setdefault(shared, []).append(point)
-    models = scenario.flow.of_descent if scenario.sweep.descent else ()
+    entries = [one for one in scenario.flow.models if one != GRADIENT and scenario.sweep.descent]
+    models = tuple(one if isinstance(one, str) else one.model_dump(mode="json", exclude_unset=True) for one in entries)
     return tuple(block for group in groups.values() for block in _blocks_of(scenario.sweep, group, models, folder))
 
 
-def _blocks_of(sweep: SweepSettings, group: list[Point], models: tuple[str, ...], folder: Path) -> Iterator[Block]:
+def _blocks_of(
+    sweep: SweepSettings, group: list[Point], models: tuple[str | dict[str, Any], ...], folder: Path
+) -> Iterator[Block]:
     shared = group[0].scenario
     chosen = list(dict.fromkeys((entry.optimizer, entry.schedule) for entry in sweep.descent))
     optimizers = tuple(content_of(*one) for one in chosen)
@@ -218,12 +224,13 @@ def _cost_of_start(
 
 
 def digests(
-    scenario: Scenario, optimizers: Iterable[dict[str, Any]], models: Iterable[str], folder: Path
+    scenario: Scenario, optimizers: Iterable[dict[str, Any]], models: Iterable[str | dict[str, Any]], folder: Path
 ) -> dict[str, str]:
     """Return the SHA-256 of the files that results depend on: those of the data, and modules of a user's own."""
     files = {name: folder / name for name in scenario.data.files_read()}
     descents = [part["kind"] for optimizer in optimizers for part in (optimizer, *optimizer.get("schedule", ()))]
-    modules = {kind: source_of(kind) for kind in own_kinds(scenario, [*descents, *models])}
+    kinds = [*descents, *(model if isinstance(model, str) else model["kind"] for model in models)]
+    modules = {kind: source_of(kind) for kind in own_kinds(scenario, kinds)}
     return {
         name: hashlib.sha256(file.read_bytes()).hexdigest()
         for name, file in (files | modules).items()

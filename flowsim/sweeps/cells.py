@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ..comparison.models import ModelOfDescent
 from ..dynamics import GradientFlow, as_descent, check_end_time, stopping_for
 from ..kinds import reason_of, seeds
 from ..networks import warn_of_single_precision, weight_dtype
@@ -139,7 +140,7 @@ class CellRecipe(Recipe):
     ingredients: Ingredients
     values: dict[str, Any]
     descents: tuple[Descent, ...]
-    models: tuple[str, ...]
+    models: Mapping[str, ModelOfDescent]
     flow: bool
     wide: bool
     structure: str
@@ -155,7 +156,7 @@ class CellRecipe(Recipe):
             "values": self.values,
             "descents": [{**asdict(descent), "optimizer": _DESCENT} for descent in self.descents],
             "flow": self.flow,
-        } | ({"models": self.models} if self.models else {})
+        } | ({"models": list(self.models)} if self.models else {})
 
     def check_origin(self) -> None:
         """Raise `RuntimeError` where the functions are others than in the process that planned the block."""
@@ -173,6 +174,7 @@ class CellRecipe(Recipe):
             probes=made.probes,
             flow=made.flow_at(self.values),
             optimizers=(made.optimizer,),
+            models=self.models,
         )
 
 
@@ -184,7 +186,7 @@ class Grid:
     repetitions: int
     learning_rates: tuple[float, ...]
     steps: int
-    models: tuple[str, ...]
+    models: Mapping[str, ModelOfDescent]
     flow: bool
 
     def points(self) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
@@ -214,7 +216,7 @@ def planned_cells(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]
             PlannedDescent.of(optimizer.kind(), optimizer, rate, grid.steps)
             for rate, optimizer in zip(grid.learning_rates, optimizers, strict=True)
         ),
-        models=grid.models,
+        models=tuple(grid.models),
         labels={name: label for probe in ingredients.probes for name, label in probe.label.columns().items()},
         attrs=attrs,
     )

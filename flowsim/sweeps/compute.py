@@ -14,7 +14,6 @@ import numpy as np
 from ..batch import descend_batch
 from ..curvature.finiteness import check_gradient
 from ..dynamics import Descent, Outcome, as_descent, decide, descend, integrate, objective_floor, times_of_steps
-from ..edge import MODELS
 from ..kinds import reason_of
 from ..networks import stacked, unstacked, weight_dtype
 from ..results.schema import FAILED, MEASURES, NOT_ASKED
@@ -154,6 +153,7 @@ class _Work:
         made = self.recipe.materials()
         self.problem, self.held_out, self.probes = made.problem, made.held_out, made.probes
         self.flow_options, self.stopping, self.optimizers = made.flow, made.flow["stopping"], made.optimizers
+        self.models = made.models
         self.networks: dict[int, Any] = {}
         for row, start in enumerate(block.starts):
             with self._attempt(start.describe()):
@@ -282,9 +282,9 @@ class _Work:
                 self._set("model", (row, places), {"outcome": NOT_ASKED})
         if not known:
             return
-        for number, name in enumerate(self.recipe.models):
+        for number, (name, model) in enumerate(self.models.items()):
             with self._attempt(f"{self._cell_of_descent(index)}, {name} flow"):
-                run, found = modelled.model(MODELS[name])
+                run, found = modelled.model(name, model)
                 facts = {"outcome": run.outcome, "steps": run.steps, "time": run.time}
                 facts |= {"gradients": run.gradients, "products": run.products, **found}
                 there = None if run.outcome == Outcome.DIVERGED else run.network

@@ -87,7 +87,7 @@ def layout_of(scenario: Scenario) -> Layout:
             for entry in sweep.descent
             for rate in entry.learning_rates
         ),
-        models=scenario.flow.of_descent if sweep.descent else (),
+        models=tuple(scenario.flow.of_descent) if sweep.descent else (),
         labels=labels_of(scenario.record),
         attrs={"scenario": json.dumps(resolved(scenario))},
     )

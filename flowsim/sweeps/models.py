@@ -18,12 +18,12 @@ from ..comparison.models import (
     OSCILLATION,
     SHARPNESS,
     Centres,
+    ModelOfDescent,
     distances,
     run_models,
 )
 from ..comparison.records import RecordBudget, steps_and_marks, times_of
 from ..dynamics import Descent, Stopping, Trajectory, descend, integrate
-from ..edge import DescentModel
 from ..formatting import report_progress
 from ..networks import split
 from ..networks.weights import norm
@@ -80,15 +80,17 @@ class ModelledDescent:
             ONSET.name: self._onset(centres.times, np.where(self._alternates(), centres.amplitude, 0.0)),
         }
 
-    def model(self, kind: type[DescentModel]) -> tuple[Trajectory, dict[str, float]]:
-        """Integrate a kind of model to the last centre; return the run, and what it says of the descent there.
+    def model(self, name: str, model: ModelOfDescent) -> tuple[Trajectory, dict[str, float]]:
+        """Integrate a model, by its name, to the last centre; return the run, and what it says of the descent there.
 
         NaN for what it does not, as it ended before.
         """
         centres, descents = self.centres, {self.learning_rate: self.descent}
         options = {"t1": self._end, "slots": self._records + 2, "stopping": _TO_THE_END, "probes": ()}
+        options |= {option: self.flow[option] for option in ("rtol", "atol", "max_steps")}
+        models = {name: model}
         with report_progress(False) as report:
-            (found,) = run_models(self.network, self.problem, [kind], descents, [centres], report=report, **options)
+            (found,) = run_models(self.network, self.problem, models, descents, [centres], report=report, **options)
         run = found.run
         along = {name: np.asarray(run.diagnostics[name], float) for name in LABELS if name in run.diagnostics}
         onset = self._onset(np.asarray(run.times, float), along[OSCILLATION.name])

@@ -12,7 +12,7 @@ import diffrax
 import jax
 import numpy as np
 
-from ..comparison.models import GRADIENT, check_models
+from ..comparison.models import GRADIENT, ModelOfDescent, check_models
 from ..dynamics import Descent, GradientDescent, Stopping, as_descent, check_maker
 from ..dynamics.learning_rates import check_learning_rate
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
@@ -50,7 +50,7 @@ def sweep(
     flow: bool = True,
     steps: int = 4000,
     optimizer: "Callable[[float], Descent | optax.GradientTransformation]" = GradientDescent,
-    models: Sequence[str] = (GRADIENT,),
+    models: Sequence[str | ModelOfDescent] = (GRADIENT,),
     solver: diffrax.AbstractAdaptiveSolver | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -81,15 +81,15 @@ def sweep(
         flow: Whether the gradient flow runs.
         steps: Steps of a descent.
         optimizer: Makes a descent of each learning rate.
-        models: Each of those named, "edge" or `my_module:MyModel`, follows each descent to where the centre of its
-            oscillation is last known: results have the distance from that, in the row of the descent that of the
-            gradient flow, what both say of the oscillation, and when it begins (`centre_distance`, `centre_sharpness`,
-            `oscillation`, `mean_risk`, `oscillation_onset`; see `compare`).
-        solver: The solver of the flow, as in `integrate`.
-        rtol: Relative tolerance of the flow, as in `integrate`.
-        atol: Absolute tolerance of the flow, as in `integrate`.
+        models: Names or models, as in `compare`. Each follows each descent to where the centre of its oscillation is
+            last known: results have the distance from that, in the row of the descent that of the gradient flow, what
+            both say of the oscillation, and when it begins (`centre_distance`, `centre_sharpness`, `oscillation`,
+            `mean_risk`, `oscillation_onset`).
+        solver: The solver of the gradient flow, as in `integrate`.
+        rtol: Relative tolerance of the gradient flow, as in `integrate`, and of models that have none.
+        atol: Absolute tolerance, likewise.
         t1: The time at which the flow ends at the latest.
-        max_steps: The number of steps after which the flow ends.
+        max_steps: The number of steps after which the flow ends, and each model.
         stopping: When a run counts as converged, as in `integrate`.
         probes: What else is measured at the end of every run.
         folder: Where what is finished is kept. A sweep that was killed goes on from it and ends, bit for bit, as
@@ -127,8 +127,9 @@ def sweep(
     for most in axes.get("max_steps", ()):
         check_step_count("max_steps", most)
     descents = [as_descent(optimizer(rate)) for rate in rates]
-    kinds = check_models(models, descents, np.dtype(np.float64 if _is_wide() else np.float32))
-    _check_size(axes, rates, repetitions, flow, len(kinds))
+    precision = np.dtype(np.float64 if _is_wide() else np.float32)
+    modelled = check_models(models, descents, precision, rtol=rtol, atol=atol)
+    _check_size(axes, rates, repetitions, flow, len(modelled))
     network, drawn = Maker.of("make_network", make_network, tuple(axes)), problem
     if not isinstance(drawn, Problem):
         if not callable(problem) or isinstance(problem, type):
@@ -140,14 +141,14 @@ def sweep(
     options = {"solver": solver, "rtol": rtol, "atol": atol, "t1": t1, "max_steps": max_steps, "stopping": stopping}
     measured = tuple(probe_of(probe) for probe in probes)
     wide = _is_wide()
-    given = [make_network, problem, options, measured, optimizer, seed, wide, *kinds]
+    given = [make_network, problem, options, measured, optimizer, seed, wide, *modelled.values()]
     try:
         identity = "" if folder is None else identity_of(given)
     except ValueError as error:
         raise ValueError(f"folder: what is kept has to be known again: {error}, here a folder") from None
     ingredients = Ingredients(network, drawn, options, measured, optimizer, seed, wide, identity)
     _check_sendable(ingredients, jobs)
-    grid = Grid(axes, repetitions, rates, steps, tuple(name for name in models if name != GRADIENT), flow)
+    grid = Grid(axes, repetitions, rates, steps, modelled, flow)
     description = json.dumps(_describe(make_network, problem, grid, seed, given))
     planned = planned_cells(ingredients, grid, {"sweep": description})
     if folder is None:

@@ -3,17 +3,18 @@
 import abc
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..comparison.models import ModelOfDescent
 from ..dynamics import Descent as Dynamics
 from ..probes import Probe
 from ..problems import Problem
 from ..scenarios.sweep_settings import CriticalSettings
 
 # The results of blocks change with this number: raise it with every change of what a block computes or stores.
-FORMAT = 16
+FORMAT = 17
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Descent:
 class Materials:
     """What runs are made of: one problem and one set of options, and for each start its `network`.
 
-    `held_out` is the problem on samples that training does not see, `flow` holds the arguments of `integrate`, and
-    each of the `optimizers` makes the descent of a learning rate.
+    `held_out` is the problem on samples that training does not see, `flow` holds the arguments of `integrate`, each of
+    the `optimizers` makes the descent of a learning rate, and `models` are those of the descents, by their names.
     """
 
     problem: Problem
@@ -54,6 +55,7 @@ class Materials:
     probes: tuple[Probe, ...]
     flow: dict[str, Any]
     optimizers: tuple[Callable[[float], Dynamics], ...]
+    models: Mapping[str, ModelOfDescent]
 
 
 class Recipe(abc.ABC):
@@ -61,13 +63,13 @@ class Recipe(abc.ABC):
 
     It may be sent to another process. `wide` tells whether JAX is to know numbers of 64 bits, and `holds_out` whether
     there are samples that training does not see. `structure` is what a compiled program depends on: blocks that agree
-    in it run one after the other in one process. `models` names the models of the descents.
+    in it run one after the other in one process. `models` are the models of the descents.
     """
 
     wide: bool
     structure: str
     descents: tuple[Descent, ...]
-    models: tuple[str, ...]
+    models: Collection[Any]
     flow: bool
     critical: CriticalSettings | None
     holds_out: bool

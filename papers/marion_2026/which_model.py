@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import final
 
-import equinox as eqx
 import matplotlib.figure
 import numpy as np
 import xarray
@@ -16,7 +15,6 @@ from matplotlib.axes import Axes
 from pydantic_core import PydanticCustomError
 
 from flowsim.comparison.models import DISTANCE, OSCILLATION, SHARPNESS
-from flowsim.edge import CentralFlow
 from flowsim.kinds import validation_error
 from flowsim.probes import SquaredNorm
 from flowsim.report.render_paper import legend_above
@@ -34,18 +32,6 @@ SQUARED_NORM = SquaredNorm().label.name
 MATTERS = 1e-3
 """The amplitude of an oscillation that is one, over the norm of the initial weights, as in the onset."""
 COLOURS = ("#b2182b", "#ef8a62", "#4d9221", "#08306b", "#7a3b9c", "#8c510a")
-
-
-class Central(CentralFlow):
-    """The central flow with room for eight eigenvalues at the edge, as ten classes bring more than its four there."""
-
-    most: int = eqx.field(static=True, default=8)
-
-
-class Central_2(Central):
-    """That of order two; its name is what tables and claims call it."""
-
-    order: int = eqx.field(static=True, default=2)
 
 
 @dataclass(frozen=True)
