@@ -12,13 +12,13 @@ from table_checks import check_fits
 import flowsim
 from flowsim import FlowLimits
 from flowsim.comparison.edge_statements import AMPLITUDE, CENTRE_DISTANCE, LIMIT_FALLS, SHARPNESS_HELD
-from flowsim.comparison.models import Centres
+from flowsim.comparison.models import Centres, check_models
 from flowsim.dynamics import Outcome
 from flowsim.probes import MeanExcessRisk, MeanRisk
 from flowsim.report import document, figures, summary as trajectories_summary, tables
 from flowsim.report.models import model_rows
 from flowsim.results import Results
-from flowsim.scenarios import ScenarioError, build, read_scenario, run
+from flowsim.scenarios import Scenario, ScenarioError, build, read_scenario, resolved, run
 from flowsim.theory import Verdict
 
 
@@ -171,6 +171,11 @@ def test_models_say_within_what_they_hold_the_sharpness_at_the_edge():
     [
         ({"models": "edge"}, ValueError, "models must be a list of names"),
         ({"models": ["edge", "edge"]}, ValueError, "edge twice"),
+        ({"models": ["central_2", flowsim.CentralFlow(order=2)]}, ValueError, "central_2 twice"),
+        ({"models": [flowsim.EdgeFlow(0.1)]}, ValueError, "EdgeFlow has the learning rate 0.1"),
+        ({"models": [flowsim.CentreFlow(flowsim.HeavyBall(0.1))]}, ValueError, "CentreFlow has the learning rate 0.1"),
+        ({"models": [flowsim.EdgeFlow(order=3)]}, ValueError, "order must be 1 or 2"),
+        ({"models": [flowsim.GradientFlow()]}, ValueError, r"EdgeFlow\(rtol=1e-9\)\], got GradientFlow"),
         ({"models": ["gradient_descent"]}, ValueError, "gradient_descent"),
         ({"models": ["edge"], "optimizer": flowsim.HeavyBall}, ValueError, "EdgeFlow models gradient descent alone"),
         ({"limits": 16}, TypeError, "limits must be None"),
@@ -179,6 +184,29 @@ def test_models_say_within_what_they_hold_the_sharpness_at_the_edge():
 def test_models_and_limits_that_cannot_be_are_refused(quartic, options, error, message):
     with pytest.raises(error, match=message):
         flowsim.compare(*quartic, [0.05], steps=5, **options)
+
+
+@pytest.mark.slow
+def test_tolerances_and_step_limit_reach_models_whether_by_name_or_as_objects(quartic):
+    def steps(model, **options):
+        runs = flowsim.compare(*quartic, [0.04, 0.05], steps=20, models=[model], sharpness=False, **options).models
+        assert [(run.dynamics, run.learning_rate) for run in runs] == [("edge", 0.04), ("edge", 0.05)]
+        return [run.trajectory.steps for run in runs]
+
+    assert steps(flowsim.EdgeFlow) == steps("edge") < steps("edge", rtol=1e-8, atol=1e-14)
+    assert steps("edge", rtol=1e-8, atol=1e-14) == steps(flowsim.EdgeFlow(rtol=1e-8, atol=1e-14), rtol=1e-3)
+    assert steps("edge", max_steps=7) == [7, 7]
+
+
+def test_a_model_with_options_keeps_them_for_every_descent():
+    descents = [flowsim.HeavyBall(0.02), flowsim.GradientDescent(0.1)]
+    model = flowsim.CentreFlow(rtol=1e-7)
+    assert [model.following(descent, rtol=1e-3).optimizer for descent in descents] == descents
+    assert [float(model.following(descent, rtol=1e-3).rtol) for descent in descents] == [1e-7, 1e-7]
+    names = check_models(
+        ["gradient", flowsim.CentralFlow(most=2), flowsim.CentralFlow(order=2)], descents[1:], np.dtype(float)
+    )
+    assert list(names) == ["central", "central_2"]
 
 
 SCENARIO = """
@@ -198,6 +226,18 @@ def test_a_scenario_has_its_limits(write):
     assert np.isfinite(dataset["limit_sharpness"].values[1]).sum() in (3, 4)
 
 
+def test_models_in_a_scenario_may_have_options(write):
+    text = SCENARIO.replace(
+        "{limits: 3, t1: 2.0}", "{models: [edge, {kind: central, order: 2, rtol: 1.0e-8}], rtol: 1.0e-5}"
+    )
+    scenario = read_scenario(write(text))
+    central = scenario.flow.of_descent["central_2"]
+    assert (central.order, central.rtol, central.learning_rate) == (2, 1e-8, None)
+    again = Scenario.model_validate(resolved(scenario))  # what is stored is read alike
+    assert again.flow == scenario.flow
+    assert again.flow.of_descent["central_2"] == central
+
+
 TWO_KINDS = """
 descent: {}
 sweep:
@@ -211,6 +251,10 @@ sweep:
     [
         ("flow: {models: [edgy]}", "edgy"),
         ("flow: {models: [edge, edge]}", "edge, edge"),
+        ("flow: {models: [edge, {kind: edge, rtol: 1.0e-9}]}", "edge, edge"),
+        ("flow: {models: [{kind: edge, rtl: 1.0e-9}]}", r"models\[0\].rtl: .* write rtol"),
+        ("flow: {models: [{kind: edge, order: 3}]}", "order must be 1 or 2"),
+        ("flow: {models: [{kind: edge, rtol: 1.0e-30}]}", "finer than float64 can meet"),
         ("flow: {models: [edge]}\ndescent: {learning_rates: []}", "edge without learning rates"),
         ("flow: {models: [edge]}\ndescent: {learning_rates: [0.1], optimizer: heavy_ball}", "EdgeFlow models gradient"),
         ("flow: {models: [edge]}" + TWO_KINDS, "edge beside descents of kind heavy_ball"),

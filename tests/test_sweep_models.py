@@ -1,5 +1,7 @@
 """Models of the descents of a sweep, compared to them where the centre of their oscillation is last known."""
 
+import pickle
+
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -24,12 +26,13 @@ class Halved(flowsim.DescentModel):
     """A model that goes half as fast as the gradient flow, and knows of no oscillation."""
 
     learning_rate: ArrayLike = 0.1
+    speed: float = 0.5
 
     def checked(self, dtype):
         return self
 
     def vector_field(self, field):
-        return lambda t, weights, args: jax.tree.map(lambda slope: slope / 2, field(t, weights, args))
+        return lambda t, weights, args: jax.tree.map(lambda slope: self.speed * slope, field(t, weights, args))
 
     def stepper(self, field, point):
         return stepper_for(field, point, diffrax.Dopri5(), None, jnp.asarray(1e-9), jnp.asarray(1e-12))
@@ -41,8 +44,7 @@ class Halved(flowsim.DescentModel):
 class Doubled(Halved):
     """One that goes twice as fast."""
 
-    def vector_field(self, field):
-        return lambda t, weights, args: jax.tree.map(lambda slope: 2 * slope, field(t, weights, args))
+    speed: float = 2.0
 
 
 def start():
@@ -103,6 +105,13 @@ def test_descent_and_models_are_compared_at_the_last_centre(beside, place):
         assert model["final_centre_sharpness"] == pytest.approx(3.0)
         assert (model["outcome"], model["end_time"]) == (Outcome.TIME_LIMIT, pytest.approx(at))
         assert model["gradients"] > 0
+
+
+@pytest.mark.slow
+def test_a_model_keeps_its_options_in_a_sweep():
+    result = swept([0.5], steps=STEPS, models=[Halved(learning_rate=None, speed=0.25)])
+    end = START * np.exp(-CURVATURES * 0.25 * 0.5 * (STEPS - 1))
+    assert numbers(result.to_dataset(), 1)["final_risk"] == pytest.approx(float(quadratic(end)), rel=1e-5)
 
 
 @pytest.mark.slow
@@ -167,6 +176,18 @@ network: {kind: mlp, depth: 3, scale: 1.0}
 flow: {models: ["own_model:Own"]}
 sweep: {over: {network.scale: [0.8]}, descent: [{learning_rates: [0.1], steps: 30}]}
 """
+
+
+def test_options_of_a_model_reach_the_blocks_of_a_sweep_and_change_their_address(write, tmp_path):
+    def block(entry):
+        scenario = read_scenario(write(SCENARIO.replace('"own_model:Own"', entry)))
+        return next(iter(plan(scenario, tmp_path)))
+
+    named, held = block("edge"), block("{kind: edge, rtol: 1.0e-8}")
+    sent = pickle.loads(pickle.dumps(held.recipe))  # as to another process
+    assert sent.materials().models["edge"].rtol == 1e-8
+    assert named.recipe.materials().models["edge"] is flowsim.EdgeFlow
+    assert named.address({}) != held.address({})
 
 
 def test_a_model_whose_module_has_changed_is_another(write, tmp_path):

@@ -164,6 +164,14 @@ def test_with_several_outputs_the_lemmas_hold():
         assert found[name] is Verdict.HOLDS
 
 
+def test_a_run_ends_at_the_risk_that_was_asked_for():
+    problem = flowsim.LinearRegression([[1.0], [-1.0]], [1.5, -0.5])  # its least risk is 1/4
+    network = flowsim.DeepLinear([np.array([[0.5]]), np.array([[0.4]])])
+    end = theory.follow(network, problem, stopping=flowsim.Stopping(risk=0.26)).end
+    assert end.outcome == flowsim.Outcome.RISK_REACHED
+    assert 0.2501 < end.risk[-1] <= 0.26
+
+
 def test_above_the_critical_learning_rate_descent_does_not_reach_a_minimum(problem, mlp):
     critical = theory.critical_learning_rate(problem, 10)
     above, below = (flowsim.descend(mlp, problem, learning_rate=part * critical, steps=3000) for part in (1.2, 0.5))
