@@ -1,5 +1,6 @@
 """Small programs compile quickly: with the same results, and not where JAX traces or there is much to compute."""
 
+import gc
 from functools import partial
 
 import jax
@@ -128,3 +129,16 @@ def test_a_program_is_traced_once_for_other_numbers():
     assert program(np.ones(3), 2).tolist() == program(-np.ones(3), 2).tolist() == [1.0] * 3
     assert program(2 * np.ones(3), 3).tolist() == [8.0] * 3
     assert traced == [2, 3]
+
+
+def test_programs_of_many_shapes_are_let_go(monkeypatch):
+    monkeypatch.setattr("flowsim.runtime.compiling.MOST_PROGRAMS", 3)
+    traced = []
+    doubled = compiled(lambda x: traced.append(x.size) or 2 * x)
+    client = jax.devices()[0].client
+    before = len(client.live_executables())
+    for size in (*range(1, 11), 8, 10):
+        doubled(np.zeros(size))
+        gc.collect()
+        assert len(client.live_executables()) <= before + 3
+    assert traced == [*range(1, 11), 8]  # and not again while there is room

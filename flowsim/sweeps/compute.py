@@ -1,6 +1,6 @@
 """What a block is worth: the flow and the descents from all of its starts, measured at their ends."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -62,7 +62,6 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
     """
     if jax.config.jax_enable_x64 != block.recipe.wide:  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
         jax.config.update("jax_enable_x64", block.recipe.wide)
-    _make_room(block.recipe.structure)
     try:
         # What would be stored under the name of something else is not computed.
         for name, value in environment().items():
@@ -126,20 +125,6 @@ class _End:
     index: tuple[int, int]
     facts: dict[str, Any]
     network: eqx.Module | None
-
-
-_compiled: set[Hashable] = set()
-
-
-def _make_room(structure: Hashable, *, most: int = 16) -> None:
-    """Let go of compiled programs before there are more of them than a process may hold.
-
-    Each takes hundreds of memory maps, of which Linux allows 65 530; beyond, the compiler takes the process down.
-    """
-    if structure not in _compiled and len(_compiled) >= most:
-        jax.clear_caches()
-        _compiled.clear()
-    _compiled.add(structure)
 
 
 class _Work:
