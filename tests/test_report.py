@@ -326,6 +326,20 @@ class TestTable:
         assert not any("as high" in line for line in risen(1.9))
 
 
+    def test_runs_that_end_alike_share_a_warning(self, comparison):
+        def warnings(count):
+            run = changed(comparison.descents[0].trajectory, code=int(Outcome.STEP_LIMIT))
+            rates = 0.1 * np.arange(1, count + 1)
+            descents = [dataclasses.replace(comparison.descents[0], trajectory=run, learning_rate=eta) for eta in rates]
+            alike = dataclasses.replace(comparison, descents=tuple(descents))
+            return [line for line in report.table.warnings_of_runs(alike.to_dataset()) if "step limit" in line]
+
+        assert [line.partition(":")[0] for line in warnings(3)] == ["η = 0.1", "η = 0.2", "η = 0.3"]
+        (line,) = warnings(20)
+        assert line.startswith("η = 0.1: step limit at t = ")
+        assert line.endswith("; likewise 19 more runs, up to η = 2")
+
+
 class TestSummary:
     def test_it_is_strict_json_whatever_the_runs_did(self, all_kinds):
         for summary in map(report.summary, all_kinds):

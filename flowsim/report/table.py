@@ -1,7 +1,7 @@
 """The numbers of runs beside a flow: as rows, as a table for the terminal, as a summary for a file, and as warnings."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -172,23 +172,49 @@ def risk_remarks(shown: Recorded, *, most_names: int = 3) -> Iterator[str]:
         most = format_number(max(below.values()), 3)
         names = ", ".join(subsample(list(below), most_names))
         yield f"The infimum that was given is too high: the risk of {names} is up to {most} below it"
-    for run in shown.runs:
-        if (rise := run.rise) >= 2:
-            times = format_number(rise, 3)
-            yield f"The risk of {run.run.name} ends {times} times as high as it began: more steps tell where it goes"
+    risen = (
+        (
+            "risk",
+            run.run.name,
+            f"The risk of {run.run.name} ends {format_number(run.rise, 3)} times as high as it began: more steps tell "
+            "where it goes",
+        )
+        for run in shown.runs
+        if run.rise >= 2
+    )
+    yield from _merged(risen, most_names)
+
+
+def _merged(remarks: Iterable[tuple[str, str, str]], most: int = 3) -> Iterator[str]:
+    """Yield remarks of runs, given as a subject, the name of the run and the remark: of more than `most` the first."""
+    by_subject: dict[str, list[tuple[str, str]]] = {}
+    for subject, name, remark in remarks:
+        by_subject.setdefault(subject, []).append((name, remark))
+    for group in by_subject.values():
+        (_, first), (last, _) = group[0], group[-1]
+        if len(group) > most:
+            yield f"{first}; likewise {len(group) - 1} more runs, up to {last}"
+        else:
+            yield from (remark for _, remark in group)
 
 
 def _edge_remarks(shown: Recorded) -> Iterator[str]:
     """Yield of which runs another curvature than the sharpness decides on stability, and up to where."""
+    yield from _merged(_remarks_on_edges(shown))
+
+
+def _remarks_on_edges(shown: Recorded) -> Iterator[tuple[str, str, str]]:
     for run in shown.by_rate:
         curvature, threshold = run.run.edge.curvature, run.edge_along(run.run.edge.curvature)[-1]
         if curvature != SHARPNESS and math.isfinite(threshold):
             at_end = " at the end" if run.is_scheduled else ""
-            yield f"{run.run.name}: stable up to a {curvature.replace('_', ' ')} of {threshold:.4g}{at_end}"
+            words = f"stable up to a {curvature.replace('_', ' ')} of {threshold:.4g}{at_end}"
+            yield curvature, run.run.name, f"{run.run.name}: {words}"
         if run.run.branch:
-            yield f"{run.run.name}: goes on from {run.run.branch}"
+            yield run.run.branch, run.run.name, f"{run.run.name}: goes on from {run.run.branch}"
         if run.is_scheduled:
-            yield f"{run.run.name}: the learning rate changes, and is {run.last_rate:.4g} at the end"
+            words = f"the learning rate changes, and is {run.last_rate:.4g} at the end"
+            yield "rate", run.run.name, f"{run.run.name}: {words}"
 
 
 def _distance_remarks(shown: Recorded, *, rounding: float = 1e-6, most_names: int = 3) -> Iterator[str]:
@@ -209,15 +235,18 @@ def _distance_remarks(shown: Recorded, *, rounding: float = 1e-6, most_names: in
 
 def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
     """Yield how each run ended that came neither to its limit nor to what was asked, and what fails at the edge."""
-    shown = read_runs(dataset)
+    shown, ended = read_runs(dataset), []
     for run in shown.runs:
         if not (run.outcome.converged or run.outcome.as_asked):
             words = run.outcome.name.lower().replace("_", " ")
             at = f"step {run.steps}" if run.outcome == Outcome.DIVERGED else f"t = {format_number(run.end_time, 4)}"
-            yield f"{run.run.name}: {words} at {at} ({run.outcome.meaning})"
+            ended.append((words, run.run.name, f"{run.run.name}: {words} at {at} ({run.outcome.meaning})"))
+    yield from _merged(ended)
     yield from risk_remarks(shown)
-    for about, statement in failing_statements(dataset):
-        yield f"{about.run.name}: {failure_of(statement)}"
+    yield from _merged(
+        (statement.name, about.run.name, f"{about.run.name}: {failure_of(statement)}")
+        for about, statement in failing_statements(dataset)
+    )
 
 
 def ended_as_expected(dataset: xarray.Dataset) -> bool:
