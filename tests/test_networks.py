@@ -6,7 +6,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 import flowsim
-from flowsim.networks import cast, split, weight_dtype
+from flowsim.networks import cast, records, split, weight_dtype
 
 
 def drawn(*shapes):
@@ -130,3 +130,9 @@ def test_the_shapes_that_annotations_promise_are_checked_in_slow_tests(key):
     network = flowsim.DeepLinear.gaussian(widths=[3, 2, 1], scale=1.0, key=key)
     with pytest.raises(TypeCheckError, match="parameter 'x'"):
         network(jnp.zeros((3, 1)))
+
+
+def test_a_record_of_a_network_keeps_its_activation_functions():
+    path = {"weight": jnp.arange(6.0).reshape(3, 2), "activation": jax.nn.relu}
+    assert records(path, np.array(1))["weight"].tolist() == [2.0, 3.0]
+    assert records(path, np.array(1))["activation"] is jax.nn.relu

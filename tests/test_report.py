@@ -325,7 +325,6 @@ class TestTable:
         assert "The risk of GF ends 2.5 times as high as it began: more steps tell where it goes" in risen(2.5)
         assert not any("as high" in line for line in risen(1.9))
 
-
     def test_runs_that_end_alike_share_a_warning(self, comparison):
         def warnings(count):
             run = changed(comparison.descents[0].trajectory, code=int(Outcome.STEP_LIMIT))

@@ -1,6 +1,7 @@
 """The solvers made for gradient flows, inside and outside flowsim."""
 
 import dataclasses
+import warnings
 
 import diffrax
 import equinox as eqx
@@ -413,6 +414,16 @@ def test_a_jacobian_counts_as_the_passes_over_the_data_that_it_takes():
     network, problem = small_mlp()
     flow = flowsim.integrate(network, problem, t1=5.0, ts=[], solver=LowRankExtrapolation(followed=0))
     assert flow.products == 1 + flow.steps + flow.rejected_steps
+
+
+@pytest.mark.slow
+def test_flows_on_one_line_share_the_warning_that_the_gradient_jumps():
+    problem = flowsim.Risk(lambda w: jnp.abs(w[0]) + w[0] ** 2 / 20 + (w[1] - 1) ** 2 / 2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        flows = [flowsim.integrate(jnp.array([start, 2.0]), problem, t1=2.0, ts=[]) for start in (0.5, 1.0)]
+    assert 1 < flows[0].loosened != flows[1].loosened > 1
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Flows, integrated to their limit."""
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -189,14 +190,20 @@ def _schedule(ts: ArrayLike | None, between: bool, records: int | None, dtype: j
 
 
 def _warn_of_jumps(loosened: Float[Array, ""]) -> None:
-    """Warn of a run whose steps could not be as exact as they were to be."""
+    """Warn of a run whose steps could not be as exact as they were to be.
+
+    The text has no number, and the line is the user's: Python shows it once, however many flows a call integrates.
+    """
     if isinstance(loosened, Tracer) or not float(loosened) > 1:
         return
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == __package__.partition(".")[0]:
+        frame, level = frame.f_back, level + 1
     warnings.warn(
         "the gradient jumps on the way, as that of a ReLU network does: steps could not meet rtol, and were allowed "
-        f"errors up to {float(loosened):.3g} times as large; no digit of where it ends is certain, as with another "
-        "rtol or solver it may end elsewhere",
-        stacklevel=3,
+        "larger errors (`loosened` of the trajectory is how many times larger); no digit of where it ends is certain, "
+        "as with another rtol or solver it may end elsewhere",
+        stacklevel=level,
     )
 
 

@@ -125,17 +125,20 @@ def strongly_typed(tree: PyTree) -> PyTree:
 
 
 def records(tree: Tree, index: slice | np.ndarray | np.integer) -> Tree:
-    """Return `leaf[index]` for every leaf without compiling a program for every shape, where that is possible.
+    """Return `leaf[index]` for every array without compiling a program for every shape, where that is possible.
 
-    On the memory of one CPU, NumPy cuts for nothing; elsewhere, and where derivatives are taken, JAX does. Arrays of
+    Other leaves, such as activation functions, stay as they are. On the memory of one CPU, NumPy cuts for nothing; elsewhere, and where derivatives are taken, JAX does. Arrays of
     NumPy become some of JAX.
     """
-    leaves, structure = jax.tree.flatten(tree)
+    arrays, others = eqx.partition(tree, eqx.is_array)
+    leaves, structure = jax.tree.flatten(arrays)
     on_host = [leaf for leaf in leaves if _is_on_host(leaf)]
     # An array that nobody placed stays so: a change would compile every program that takes it once more.
     places = [leaf.sharding if getattr(leaf, "committed", False) else None for leaf in on_host]
     cut = iter(jax.device_put([np.asarray(leaf)[index] for leaf in on_host], places))
-    return structure.unflatten([next(cut) if _is_on_host(leaf) else leaf[index] for leaf in leaves])
+    return eqx.combine(
+        structure.unflatten([next(cut) if _is_on_host(leaf) else leaf[index] for leaf in leaves]), others
+    )
 
 
 def _is_on_host(leaf: Any) -> bool:
