@@ -127,8 +127,8 @@ def strongly_typed(tree: PyTree) -> PyTree:
 def records(tree: Tree, index: slice | np.ndarray | np.integer) -> Tree:
     """Return `leaf[index]` for every array without compiling a program for every shape, where that is possible.
 
-    Other leaves, such as activation functions, stay as they are. On the memory of one CPU, NumPy cuts for nothing; elsewhere, and where derivatives are taken, JAX does. Arrays of
-    NumPy become some of JAX.
+    Other leaves, such as activation functions, stay as they are. On the memory of one CPU, NumPy cuts for nothing;
+    elsewhere, and where derivatives are taken, JAX does. Arrays of NumPy become some of JAX.
     """
     arrays, others = eqx.partition(tree, eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
