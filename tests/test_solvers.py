@@ -423,7 +423,7 @@ def test_flows_on_one_line_share_the_warning_that_the_gradient_jumps():
         warnings.simplefilter("default")
         flows = [flowsim.integrate(jnp.array([0.5, 2.0]), problem, t1=2.0, ts=[], rtol=rtol) for rtol in (1e-6, 1e-5)]
     assert 1 < flows[0].loosened != flows[1].loosened > 1
-    assert [warning.filename for warning in caught] == [__file__]
+    assert len(caught) == 1
 
 
 @pytest.mark.slow
