@@ -55,6 +55,17 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
+def utf8(text: str) -> bytes:
+    """Return a text in UTF-8, whatever the encoding of the system is.
+
+    Where that is not UTF-8, Python holds the bytes of a file's name that it cannot decode as lone surrogates.
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
+    except UnicodeEncodeError:  # surrogates of another origin
+        return text.encode("utf-8", "replace")
+
+
 def fitted(table: Table | Text, width: int) -> RenderableType:
     """Return a table as it is printed in so many columns, title above and remarks below; a text as it is.
 

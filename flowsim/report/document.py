@@ -25,6 +25,7 @@ from ..results import (
     refuse_obstacles,
     theory_from_dataset,
 )
+from ..results.reading import read_bytes
 from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..scenarios.runner import failing
 from ..sweeps.store import sweep_folder
@@ -239,7 +240,7 @@ def _others(folder: Path, content: bytes, overwrite: bool) -> list[Path]:
     """Return the files of other results; refuse them without `overwrite`."""
     stored = folder / TRAJECTORIES
     others = [path for path in (folder / name for name in (SCENARIO, SUMMARY, SWEEP, THEORY)) if path.exists()]
-    if not stored.exists() or stored.read_bytes() != content:
+    if not stored.exists() or read_bytes(stored) != content:
         others += [stored] if stored.exists() else []
     elif others == [folder / SUMMARY]:
         return []

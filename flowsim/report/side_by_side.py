@@ -1,6 +1,5 @@
 """Stored runs of several folders side by side: what differs between the scenarios, how the runs end, their curves."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from ..formatting.html import as_html
 from ..formatting.presentation import Shown
 from ..formatting.terminal import printable
 from ..results import ResultFolder, Results, StoreError, open_results, refuse_obstacles
+from ..results.reading import read_json
 from ..results.runs import read_runs
 from ..results.schema import BOUNDS, CRITICAL, RUN
 from ..results.store import FIGURES, PAGE, SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
@@ -236,11 +236,10 @@ _OTHERS = (SCENARIO, TRAJECTORIES, SWEEP, THEORY)
 def _stored(folder: Path) -> dict[str, Any]:
     """Return what the summary of an earlier call says, nothing where there is none."""
     try:
-        found = json.loads((folder / SUMMARY).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        stored = read_json(folder / SUMMARY).get(_KEY)
+    except StoreError:
         return {}
-    found = found.get(_KEY) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+    return stored if isinstance(stored, dict) else {}
 
 
 def _beside_runs(results: Results) -> Iterator[tuple[str, str]]:

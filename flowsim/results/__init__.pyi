@@ -1,13 +1,12 @@
 from .figure import FIGURES as FIGURES, Figure as Figure, figures_of as figures_of
+from .reading import StoreError as StoreError, refuse_missing as refuse_missing
 from .results import Results as Results, open_results as open_results
 from .store import (
     BLOCKS as BLOCKS,
     SWEEP as SWEEP,
     THEORY as THEORY,
     ResultFolder as ResultFolder,
-    StoreError as StoreError,
     difference as difference,
-    refuse_missing as refuse_missing,
     refuse_obstacles as refuse_obstacles,
     refuse_unwritable as refuse_unwritable,
     result_folder as result_folder,

@@ -1,7 +1,5 @@
 """Results read back from the folder that a run left: the data sets, the scenario and the summary."""
 
-import io
-import json
 import re
 import reprlib
 from dataclasses import dataclass
@@ -9,13 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ..formatting.presentation import Shown, view_of
-from ..kinds import reason_of
 from ..kinds.registry import OUTSIDE
+from .reading import AGAIN, ForeignContentError, StoreError, damaged, read_dataset, read_json, read_yaml, refuse_missing
 from .schema import faults_of_sweep, faults_of_trajectories
-from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError, copy_results, refuse_missing
+from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, copy_results
 from .theory import faults_of_theory
 
 if TYPE_CHECKING:
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
 
 _DATASETS = {"trajectories": TRAJECTORIES, "sweep": SWEEP, "theory": THEORY}
 _FAULTS = {TRAJECTORIES: faults_of_trajectories, SWEEP: faults_of_sweep, THEORY: faults_of_theory}
-_AGAIN = "run the scenario again, with --overwrite"
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +61,7 @@ class Results(Shown):
         """What a question about one data set is answered by. Raises `StoreError` where there is neither."""
         main = self.swept or self.comparison
         if main is None:
-            raise StoreError(f"{self.folder}: holds no runs, only statements of the theory: look at .theory; {_AGAIN}")
+            raise StoreError(f"{self.folder}: holds no runs, only statements of the theory: look at .theory; {AGAIN}")
         return main
 
     def to_dataset(self) -> "xarray.Dataset":
@@ -115,7 +110,7 @@ class Results(Shown):
         """What the scenario's file says of itself in its first lines: a title, then what it shows; or nothing."""
         found = self._run.get("comment") or ""
         if not isinstance(found, str):
-            raise _damaged(self.folder / SCENARIO, ValueError(f"comment is {reprlib.repr(found)}, not a text"))
+            raise damaged(self.folder / SCENARIO, ValueError(f"comment is {reprlib.repr(found)}, not a text"))
         return found
 
     @property
@@ -138,17 +133,13 @@ class Results(Shown):
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The numbers of the tables. Raises `StoreError` where there is no legible summary."""
-        path = self.folder / SUMMARY
-        try:
-            return json.loads(_content(path))
-        except (ValueError, RecursionError) as error:
-            raise _damaged(path, error) from None
+        return read_json(self.folder / SUMMARY)
 
     def required(self, name: str) -> "xarray.Dataset":
         """Return the data set `name`: trajectories, sweep or theory. Raises `StoreError` where there is none."""
         found = {"trajectories": self.trajectories, "sweep": self.sweep, "theory": self.theory}[name]
         if found is None:
-            raise StoreError(f"{self.folder / _DATASETS[name]}: is missing, and needed for what is asked; {_AGAIN}")
+            raise StoreError(f"{self.folder / _DATASETS[name]}: is missing, and needed for what is asked; {AGAIN}")
         return found
 
     @property
@@ -156,28 +147,20 @@ class Results(Shown):
         names = self.scenario.get("figure")
         names = [names] if isinstance(names, str) else names or []
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise _damaged(self.folder / SCENARIO, ValueError(f"figure is {reprlib.repr(names)}, not a list of names"))
+            raise damaged(self.folder / SCENARIO, ValueError(f"figure is {reprlib.repr(names)}, not a list of names"))
         return tuple(names)
 
     def _section(self, name: str) -> dict[str, Any]:
         found = self._run.get(name) or {}
         if not isinstance(found, dict):
             error = ValueError(f"{name} is {reprlib.repr(found)}, not a section of keys")
-            raise _damaged(self.folder / SCENARIO, error)
+            raise damaged(self.folder / SCENARIO, error)
         return found
 
     @cached_property
     def _run(self) -> dict[str, Any]:
         path = self.folder / SCENARIO
-        if not path.exists():
-            return {}
-        try:
-            stored = yaml.safe_load(_content(path))
-        except (ValueError, yaml.YAMLError, RecursionError) as error:
-            raise _damaged(path, error) from None
-        if not isinstance(stored, dict):
-            raise _damaged(path, ValueError("it holds no keys"))
-        return stored
+        return read_yaml(path) if path.exists() else {}
 
 
 def open_results(folder: str | Path, *, trust: bool = False) -> Results:
@@ -209,35 +192,14 @@ def open_results(folder: str | Path, *, trust: bool = False) -> Results:
     found = {name: _dataset(folder / file) for name, file in _DATASETS.items()}
     if not any(dataset is not None for dataset in found.values()):
         names = ", ".join(_DATASETS.values())
-        raise StoreError(f"{folder}: holds none of {names}; give the folder of one scenario's results, or {_AGAIN}")
+        raise StoreError(f"{folder}: holds none of {names}; give the folder of one scenario's results, or {AGAIN}")
     return Results(folder, **found, trust=trust)
 
 
 def _dataset(path: Path) -> "xarray.Dataset | None":
-    import xarray
-
     if not path.exists():
         return None
-    content = _content(path)
-    try:
-        with xarray.open_dataset(io.BytesIO(content), engine="h5netcdf") as stored:
-            found = stored.load()
-    except Exception as error:  # whatever HDF5 and its readers say of bytes that are not what they should be
-        raise _damaged(path, error) from None
-    if (wrong := next(_FAULTS[path.name](found), None)) is not None:
-        raise StoreError(f"{path}: holds what flowsim does not write ({wrong}); {_AGAIN}")
-    return found
-
-
-def _content(path: Path) -> bytes:
-    try:
-        if not path.is_file():  # a pipe would be waited for
-            raise StoreError(f"{path}: is no file; {_AGAIN}")
-        return path.read_bytes()
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}; {_AGAIN}") from None
-
-
-def _damaged(path: Path, error: Exception) -> StoreError:
-    reason = reason_of(error)
-    return StoreError(f"{path}: is damaged ({reason}); {_AGAIN}")
+    stored = read_dataset(path)
+    if (fault := next(_FAULTS[path.name](stored), None)) is not None:
+        raise damaged(path, ForeignContentError(fault))
+    return stored

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from filelock import FileLock, Timeout
 
-from ..runtime.errors import UserError
+from ..formatting.terminal import utf8
 from ..runtime.signals import ending_held
+from .reading import StoreError as StoreError, read_bytes, read_yaml
 
 if TYPE_CHECKING:
     import xarray
@@ -29,10 +30,6 @@ SCENARIO, SUMMARY, TRAJECTORIES, FIGURES = "scenario.yaml", "summary.json", "tra
 SWEEP, THEORY, PAGE, _LOCK = "sweep.nc", "theory.nc", "report.html", ".lock"
 BLOCKS = ".blocks"  # next to the folders of results, and shared by them
 _TEMPORARY = re.compile(r"\..*-[0-9a-f]{16}(\.\w+)?", re.DOTALL)
-
-
-class StoreError(UserError, RuntimeError):
-    """Results that cannot be written or read: the message says where, why, and what to do instead."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
@@ -58,11 +55,17 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
 
 
 def remove_temporaries(folder: Path, *, seconds: float = 0) -> None:
-    """Remove what runs that were killed in the middle of a write left in `folder`, if it is older than so long."""
-    for path in folder.rglob(".*-*"):
+    """Remove what runs that were killed in the middle of a write left in `folder`, if it is older than so long.
+
+    Files are written into `folder` and the folders in it, and nowhere else: links and deeper folders are not followed.
+    """
+    if not folder.is_dir():
+        return
+    inside = [place for place in folder.iterdir() if place.is_dir() and not place.is_symlink()]
+    for path in (path for place in (folder, *inside) for path in place.glob(".*-*")):
         if _TEMPORARY.fullmatch(path.name):
             with suppress(OSError):  # another run may have been faster
-                if time.time() - path.stat().st_mtime >= seconds:
+                if time.time() - path.lstat().st_mtime >= seconds:
                     path.unlink()
 
 
@@ -117,6 +120,7 @@ class ResultFolder:
     find_others: Callable[[], list[Path]] = list
     """Returns the files of other results. Raises `StoreError` where they are to stay."""
     _others: list[Path] = field(default_factory=list)
+    _held: os.stat_result | None = None  # the file that locks the folder, while it is locked
 
     @property
     def holds_results(self) -> bool:
@@ -136,16 +140,16 @@ class ResultFolder:
         """Write scenario.yaml: what ran, under which versions, device and precision, and what its author says of it."""
         said = {"comment": comment} if comment else {}
         content = said | {"scenario": _plain(resolved), "environment": _plain(environment)}
-        return self._write(SCENARIO, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
+        return self._write(SCENARIO, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
     def write_summary(self, summary: Mapping[str, Any]) -> Path:
         """Write summary.json. JSON has neither NaN nor infinity: both become null."""
         text = json.dumps(_plain(summary, null=True), indent=2, ensure_ascii=False, allow_nan=False)
-        return self._write(SUMMARY, (text + "\n").encode())
+        return self._write(SUMMARY, text + "\n")
 
     def write_page(self, page: str) -> Path:
         """Write report.html."""
-        return self._write(PAGE, page.encode())
+        return self._write(PAGE, page)
 
     def write_dataset(self, dataset: "xarray.Dataset", name: str = TRAJECTORIES) -> Path:
         """Write trajectories.nc, sweep.nc or theory.nc, in netCDF."""
@@ -171,6 +175,7 @@ class ResultFolder:
                 except Timeout:
                     busy = f"{self.path}: another run is at work there; wait for it, or use another --out"
                     raise StoreError(busy) from None
+            self._held = path.stat()
             # Whoever held the lock since the folder was opened may have left results.
             self.look()
             remove_temporaries(self.path)
@@ -178,11 +183,20 @@ class ResultFolder:
         finally:
             if lock.is_locked:
                 with ending_held():
-                    path.unlink(missing_ok=True)
+                    if self._is_locked():  # else the file is another run's, in another folder of this name
+                        path.unlink(missing_ok=True)
+                    self._held = None
                     lock.release()
                     for made in missing:
                         with suppress(OSError):  # not empty: there are results
                             made.rmdir()
+
+    def _is_locked(self) -> bool:
+        """Whether the folder at this path is still the one that was locked: it may have been removed or replaced."""
+        try:
+            return self._held is not None and os.path.samestat(self._held, (self.path / _LOCK).stat())
+        except OSError:
+            return False
 
     def write_figure(self, name: str, figure: "Figure") -> tuple[Path, Path]:
         """Write figures/name.png and figures/name.pdf; the same figure gives the same bytes."""
@@ -197,7 +211,12 @@ class ResultFolder:
         figure.set_layout_engine("none")  # as it is laid out by now
         return png, save("pdf", metadata={"CreationDate": None})
 
-    def _write(self, name: str, content: bytes | memoryview) -> Path:
+    def _write(self, name: str, content: str | bytes | memoryview) -> Path:
+        if self._held is not None and not self._is_locked():
+            remedy = "run this again, and leave the folder in place meanwhile"
+            raise StoreError(f"{self.path}: was removed or replaced by another program; {remedy}")
+        content = utf8(content) if isinstance(content, str) else content
+
         def write(temporary: Path) -> None:
             with temporary.open("wb") as file:  # `Path.write_bytes` makes a view of its own, which a traceback keeps
                 file.write(content)
@@ -267,17 +286,8 @@ def copy_results(source: Path, folder: Path, *, overwrite: bool = False) -> list
     here.look()
     with here.locked():
         for path in _existing(source, SCENARIO):
-            with _as_store_error(path):
-                content = path.read_bytes()
-            written.append(here._write(str(path.relative_to(source)), content))
+            written.append(here._write(str(path.relative_to(source)), read_bytes(path)))
     return written
-
-
-def refuse_missing(folder: Path) -> None:
-    """Raise `StoreError` where results are to be read and there is no folder."""
-    if not folder.is_dir():
-        found = "is a file" if folder.exists() else "there is no such folder"
-        raise StoreError(f"{folder}: {found}; give the folder of one scenario's results, such as results/residual")
 
 
 def refuse_obstacles(folder: Path) -> None:
@@ -286,6 +296,8 @@ def refuse_obstacles(folder: Path) -> None:
     refuse_unwritable(folder / FIGURES)
     if (folder / FIGURES).is_symlink():
         raise StoreError(f"{folder / FIGURES}: is a link, and figures belong here; remove it, or use another --out")
+    if (folder / _LOCK).is_symlink():
+        raise StoreError(f"{folder / _LOCK}: is a link, and would be written through; remove it, or use another --out")
     for path in (folder / _LOCK, folder / SCENARIO, *_results(folder)):
         if path.exists() and not path.is_file() and not path.is_symlink():  # a link is replaced
             what = "a folder" if path.is_dir() else "a pipe or a device"
@@ -305,10 +317,9 @@ def refuse_unwritable(folder: Path, *, option: str = "--out") -> None:
 def _stored_scenario(path: Path) -> Any:
     """Return what stands under `scenario:` in `path`, None where nothing legible does."""
     try:
-        stored = yaml.safe_load(path.read_bytes()) if path.is_file() else None
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return read_yaml(path).get("scenario")
+    except StoreError:
         return None
-    return stored.get("scenario") if isinstance(stored, dict) else None
 
 
 def difference(stored: Any, wanted: Any, key: str = "scenario") -> str | None:
@@ -326,7 +337,8 @@ def difference(stored: Any, wanted: Any, key: str = "scenario") -> str | None:
 
 
 def _results(folder: Path) -> list[Path]:
-    figures = [path for suffix in ("png", "pdf") for path in (folder / FIGURES).glob(f"*.{suffix}")]
+    place = folder / FIGURES
+    figures = [path for suffix in ("png", "pdf") if not place.is_symlink() for path in place.glob(f"*.{suffix}")]
     return [*(folder / name for name in (SUMMARY, TRAJECTORIES, SWEEP, THEORY, PAGE)), *sorted(figures)]
 
 
