@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 
+from .runtime.errors import discard, print_error
 from .runtime.signals import exit_code
 
 
@@ -11,15 +12,26 @@ def run() -> None:
     """Run the command line and end the process with its exit code."""
     # Traces of programs are millions of objects that stay: to look them through again and again takes a tenth of a run.
     gc.set_threshold(100_000, 50, 100)
-    code = exit_code(_main)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # else the next file that is opened has its number, and receives what is printed
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # open until the process ends
+    try:
+        code = exit_code(_main)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError as error:  # Python would change the exit code to 120
+                discard(stream)
+                if not isinstance(error, BrokenPipeError):  # else nobody reads it
+                    print_error(f"flowsim: output: {error.strerror}; use another file or folder")
+                    code = 2
     if code > 128:  # ended by a signal
         from multiprocessing import util
 
         # Python's own exit would wait for threads, and crashes (SIGSEGV) in what XLA is still compiling. Of all that it
         # does, only the semaphores of workers have to be given back.
         util._run_finalizers(0)  # pyright: ignore[reportAttributeAccessIssue]
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 

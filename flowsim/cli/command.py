@@ -11,13 +11,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..runtime.errors import UserError
+from ..runtime.errors import UserError, discard, print_error
 from ..runtime.signals import ending_at_once, exit_code, interrupt_behind
 from ..scenarios import ScenarioError
 from .check import CHECK
 from .new import NEW, shipped_scenarios
 from .options import Subcommand, parser, refuse_unreadable
-from .report import REPORT, discard_output
+from .report import REPORT
 
 SUBCOMMANDS: dict[str, Subcommand] = {one.name: one for one in (REPORT, NEW, CHECK)}
 
@@ -85,11 +85,11 @@ def _print_schema() -> None:
     try:
         print(json.dumps(scenario_json_schema(), indent=2), flush=True)
     except BrokenPipeError:  # whoever read it has seen enough
-        discard_output()
+        discard(sys.stdout)
 
 
 def _refuse(message: str) -> int:
     from ..formatting.terminal import printable
 
-    print(f"flowsim: {printable(message)}", file=sys.stderr)
+    print_error(f"flowsim: {printable(message)}")
     return 2

@@ -1,7 +1,6 @@
 """The scenarios of a command line, read and checked before anything is computed or written."""
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import jax
 from ..probes import Probe
 from ..problems import Problem
 from ..results import BLOCKS, ResultFolder, result_folder
+from ..runtime.errors import print_error
 from ..runtime.memory import in_bytes
 from ..scenarios import (
     Cell,
@@ -75,7 +75,7 @@ def read_jobs(options: argparse.Namespace) -> list[Job]:
 
 
 def _print_notice(text: str) -> None:
-    print(f"flowsim: {text}", file=sys.stderr, flush=True)
+    print_error(f"flowsim: {text}")
 
 
 def _job(path: Path, name: str, scenario: Scenario, options: argparse.Namespace) -> Job:

@@ -3,16 +3,18 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..formatting.terminal import fitted, printable
+from ..formatting.terminal import fitted, printable, utf8
 from ..kinds import reason_of
+from ..kinds.registry import look_in
 from ..results import ResultFolder, StoreError, refuse_missing, refuse_obstacles, write_atomically
-from ..runtime.errors import UserError
+from ..runtime.errors import UserError, discard
 from ..runtime.signals import ending_at_once
 from .options import Subcommand
 
@@ -38,14 +40,7 @@ class Terminal(Console):
     def on_broken_pipe(self) -> None:
         """Write to nowhere from now on, what is still to be flushed included."""
         self.quiet = True
-        discard_output()
-
-
-def discard_output() -> None:
-    """Have all that this process prints from now on go nowhere, also what Python flushes at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+        discard(sys.stdout)
 
 
 def report(folder: ResultFolder, name: str, written: list[Path], console: Console, *, trust: bool = True) -> "Document":
@@ -80,7 +75,7 @@ def conclude(documents: "Sequence[Document]", console: Console, together: Path |
     from ..report.side_by_side import is_side_by_side
 
     path = parent / "index.html"
-    if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
+    if os.path.lexists(path) and not _begins_with(path, MARK):
         _print_line(console, f"left {printable(str(path))} as it is: it is not of flowsim")
         return worst
     entries = []
@@ -94,9 +89,17 @@ def conclude(documents: "Sequence[Document]", console: Console, together: Path |
     kept = parent / SIDE_BY_SIDE  # of an earlier call
     together = kept if together is None and is_side_by_side(kept) else together
     beside = together.name if together is not None and together.resolve().parent == parent.resolve() else None
-    write_atomically(path, lambda temporary: temporary.write_text(index_page(entries, beside), encoding="utf-8"))
+    write_atomically(path, lambda temporary: temporary.write_bytes(utf8(index_page(entries, beside))))
     _print_line(console, f"wrote {printable(str(path))}")
     return worst
+
+
+def _begins_with(path: Path, mark: str, *, head: int = 2**12) -> bool:
+    """Tell whether a mark is in the first bytes of a file, `False` for a pipe or a device, which may have no end."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return mark.encode() in file.read(head)
 
 
 def _common_parent(folders: Sequence[Path]) -> Path | None:
@@ -129,6 +132,8 @@ def report_stored(arguments: Sequence[str]) -> int:
         if len(with_runs) < 2:
             raise StoreError(f"--out: is for the page of two folders or more with runs; found {len(with_runs)} of them")
         refuse_foreign(options.out)
+    if options.trust:
+        look_in(Path.cwd())
     console = Terminal()
     for folder in (folder for folder in options.folders if folder not in folders):
         _print_line(console, f"left out {printable(str(folder))}: it is a page of runs side by side")
@@ -144,12 +149,16 @@ def _put_side_by_side(folders: Sequence[Path], out: Path | None, console: Consol
     """Print what the runs in folders are side by side, write the page, and return its folder, `None` without one."""
     from ..report.side_by_side import refuse_foreign, side_by_side
 
-    made, parent = side_by_side(*folders), _common_parent(folders)
-    for table in made.tables():
-        console.print(fitted(table, console.width))
+    parent = _common_parent(folders)
+    with _reported("the runs side by side"):
+        made = side_by_side(*folders)
+        for table in made.tables():
+            console.print(fitted(table, console.width))
     if out is None and parent is not None:
         out = parent / SIDE_BY_SIDE
         try:
+            if out.is_symlink():
+                raise StoreError(f"{out}: is a link, and the page belongs here; remove it, or use --out")
             refuse_foreign(out)
         except StoreError as error:  # nobody asked for it
             _print_line(console, f"no page of the runs side by side: {printable(str(error))}")
@@ -157,22 +166,28 @@ def _put_side_by_side(folders: Sequence[Path], out: Path | None, console: Consol
     if out is None:
         _print_line(console, "no page of the runs side by side: the folders lie in several; say where with --out DIR")
         return None
-    for path in made.save(out):
-        _print_line(console, f"wrote {printable(str(path))}")
+    with _reported("the runs side by side"):
+        for path in made.save(out):
+            _print_line(console, f"wrote {printable(str(path))}")
     return out
 
 
 def _report_folder(path: Path, trust: bool) -> "Document":
     folder = ResultFolder(path)
-    with folder.locked():
-        try:
-            return report(folder, path.resolve().name, [], Terminal(), trust=trust)
-        except UserError:
-            raise
-        except (ArithmeticError, LookupError, ValueError) as error:
-            # Values that the checks of `open_results` let pass, or an error of flowsim: not the folder alone.
-            remedy = "run the scenario again; if this message stays, it is an error in flowsim: please report it"
-            raise StoreError(f"{path}: cannot be reported ({reason_of(error)}); {remedy}") from error
+    with folder.locked(), _reported(str(path)):
+        return report(folder, path.resolve().name, [], Terminal(), trust=trust)
+
+
+@contextmanager
+def _reported(what: str) -> Iterator[None]:
+    """Raise `StoreError` for whatever values raise that the checks of `open_results` let pass."""
+    try:
+        yield
+    except (UserError, OSError):
+        raise
+    except Exception as error:  # or it is an error of flowsim: not the folder alone
+        remedy = "run the scenario again; if this message stays, it is an error in flowsim: please report it"
+        raise StoreError(f"{what}: cannot be reported ({reason_of(error)}); {remedy}") from error
 
 
 def _parser() -> argparse.ArgumentParser:

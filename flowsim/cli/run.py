@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from ..comparison import Comparison
 from ..curvature.finiteness import NotFiniteError
 from ..formatting.progress import show_progress_bar
 from ..results import BLOCKS, SWEEP, THEORY, TheoryResults, theory_to_dataset
+from ..runtime.errors import print_error
 from ..scenarios import ScenarioError, check_theory, default_device, environment, resolved, run
 from ..sweeps import (
     BlockStore,
@@ -78,7 +78,7 @@ def worker_pool(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Wo
         raise ScenarioError(f"--jobs {count}: one process has all of a {platform}; write --jobs 1, or --device cpu")
 
     def notify(message: str) -> None:
-        print(f"flowsim: --dask {options.dask}: {message}", file=sys.stderr, flush=True)
+        print_error(f"flowsim: --dask {options.dask}: {message}")
 
     try:
         with workers(count, dask=options.dask, device=options.device, notify=notify) as pool:

@@ -3,12 +3,13 @@
 import math
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import FrameType
+
+from .errors import print_error
 
 # SIGHUP comes when a terminal is closed, and is unknown to Windows.
 ENDING = [signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -49,9 +50,7 @@ def ending_at_once() -> Iterator[None]:
     """
 
     def end(number: int, frame: FrameType | None) -> None:
-        code = _say_that_ended(number)
-        sys.stderr.flush()
-        os._exit(code)
+        os._exit(_say_that_ended(number))
 
     with _handled_by(end):
         yield
@@ -145,5 +144,5 @@ def _say_that_ended(number: int) -> int:
     how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
     kept = "files written so far are whole, the others are missing"
     again = "run the same again: what is stored of a sweep is not computed again"
-    print(f"flowsim: {how}; {kept}; {again}", file=sys.stderr)
+    print_error(f"flowsim: {how}; {kept}; {again}")
     return 128 + number
