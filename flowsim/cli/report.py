@@ -84,7 +84,7 @@ def conclude(documents: "Sequence[Document]", console: Console, together: Path |
         sharpness = sorted((name for name in document.figures if name.endswith("sharpness")), key="sharpness".__ne__)
         asked = document.panels if document.results.asked_figures else ()
         figure = next(iter([*asked, *sharpness, *document.figures]), None)
-        name = document.results.folder.resolve().name
+        name = utf8(document.results.folder.resolve().name).decode()
         entries.append(Entry(name, document.complete, document.warnings, figure, heading(document.results)))
     kept = parent / SIDE_BY_SIDE  # of an earlier call
     together = kept if together is None and is_side_by_side(kept) else together

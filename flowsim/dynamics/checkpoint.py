@@ -51,7 +51,7 @@ class Checkpoint:
                 stored = eqx.tree_deserialise_leaves(file, fresh)
         except FileNotFoundError:
             return begin()
-        except (RuntimeError, EOFError, OSError) as error:
+        except (RuntimeError, EOFError, OSError, MemoryError) as error:
             raise ValueError(f"{self.path} cannot be read ({error}): delete it to begin anew") from error
         return jax.tree.map(_placed_like, stored, fresh)
 
@@ -126,8 +126,9 @@ def _digest(identity: bytes, rest: BinaryIO) -> bytes:
 
 def _refuse_unwritable(path: Path) -> None:
     """Raise `ValueError` where no file of this name could be written."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: choose the name of a file for the checkpoint")
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        what = "a folder" if path.is_dir() else "a pipe or a device"
+        raise ValueError(f"{path} is {what}: choose the name of a file for the checkpoint")
     nearest = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
     if not nearest.is_dir():
         raise ValueError(f"{nearest} is not a folder: choose another place for the checkpoint")

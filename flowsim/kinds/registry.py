@@ -23,7 +23,7 @@ def is_kind_of(base: type) -> Callable[[Any], bool]:
 
 def reason_of(error: Exception) -> str:
     """Return the type of an error, of the code of a user most of all, and the first line of its message."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
 
 
 def got(given: object, base: type) -> str:

@@ -15,7 +15,7 @@ from rich.text import Text
 from ..formatting import finite_or_none
 from ..formatting.html import as_html
 from ..formatting.presentation import Shown
-from ..formatting.terminal import printable
+from ..formatting.terminal import printable, utf8
 from ..results import ResultFolder, Results, StoreError, open_results, refuse_obstacles
 from ..results.reading import read_json
 from ..results.runs import read_runs
@@ -204,7 +204,7 @@ def refuse_repeated(folders: Sequence[Path]) -> None:
 
 def names_of(folders: Sequence[Path]) -> list[str]:
     """Return names of different folders: their own, with as many of those above as it takes to tell them apart."""
-    parts = [folder.resolve().parts for folder in folders]
+    parts = [Path(utf8(str(folder.resolve())).decode()).parts for folder in folders]
     for depth in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-depth:]) for part in parts]
         if len(set(names)) == len(names):

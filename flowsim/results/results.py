@@ -4,13 +4,14 @@ import re
 import reprlib
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formatting.presentation import Shown, view_of
 from ..kinds.registry import OUTSIDE
 from .reading import AGAIN, ForeignContentError, StoreError, damaged, read_dataset, read_json, read_yaml, refuse_missing
-from .schema import faults_of_sweep, faults_of_trajectories
+from .schema import faults_of_sweep, faults_of_texts, faults_of_trajectories
 from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, copy_results
 from .theory import faults_of_theory
 
@@ -200,6 +201,6 @@ def _dataset(path: Path) -> "xarray.Dataset | None":
     if not path.exists():
         return None
     stored = read_dataset(path)
-    if (fault := next(_FAULTS[path.name](stored), None)) is not None:
+    if (fault := next(chain(faults_of_texts(stored), _FAULTS[path.name](stored)), None)) is not None:
         raise damaged(path, ForeignContentError(fault))
     return stored

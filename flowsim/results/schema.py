@@ -2,7 +2,9 @@
 
 import enum
 import json
+import reprlib
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,6 +126,60 @@ def _long_name(name: str) -> str:
     return _LONG_NAMES.get(name, name.replace("_", " "))
 
 
+def faults_of_texts(dataset: "xarray.Dataset", *, longest: int = 10_000) -> Iterator[str]:
+    """Yield in words what speaks against the names, texts and attributes of any data set that flowsim wrote.
+
+    They are printed and drawn, which takes any time for those that are `longest` and more, and some hold JSON.
+    """
+    for name, variable in dataset.variables.items():
+        what = reprlib.repr(name)
+        texts = {key: variable.attrs[key] for key in ("long_name", "units", "symbol", "drawn") if key in variable.attrs}
+        if not isinstance(name, str) or not name.isprintable() or len(name) > longest:
+            yield f"a variable is called {what}"
+        for key, text in texts.items():
+            if not isinstance(text, str) or len(text) > longest:
+                yield f"{key} of {what} is {reprlib.repr(text)}, where it is a text of at most {longest} letters"
+        if _nesting(texts.get("symbol", "")) > 20:  # Matplotlib calls itself some times for each
+            yield f"the symbol of {what} has more than 20 brackets in each other"
+        if "symbol" in texts and "long_name" not in texts:
+            yield f"{what} has a symbol, and no long_name"
+        if not isinstance(variable.attrs.get("logarithmic", 1), int | np.integer):
+            yield f"logarithmic of {what} is {reprlib.repr(variable.attrs['logarithmic'])}, where it is 0 or 1"
+        rows = _from_json(variable.attrs.get("rows", "[]"))
+        if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
+            yield f"rows of {what} is no list of names"
+        if variable.dtype.kind in "OU" and any(len(str(text)) > longest for text in variable.values.flat):
+            yield f"{what} has a text of more than {longest} letters"
+    attrs = {
+        name: _from_json(dataset.attrs[name]) for name in ("failures", "scenario", "sweep") if name in dataset.attrs
+    }
+    failures, scenario = attrs.get("failures", []), attrs.get("scenario", {})
+    if not isinstance(failures, list) or not all(
+        isinstance(cell, dict) and all(isinstance(cell.get(key), str) for key in ("cell", "message"))
+        for cell in failures
+    ):
+        yield "failures is no list of cells with messages"
+    if not isinstance(scenario, dict):
+        yield "scenario is no object of JSON"
+    sweep = attrs.get("sweep", {"over": {}, "repetitions": 1})
+    if not isinstance(sweep, dict) or not isinstance(sweep.get("repetitions"), int):
+        yield "sweep has no number of repetitions"
+    elif not isinstance(over := sweep.get("over"), dict) or not all(isinstance(axis, list) for axis in over.values()):
+        yield "sweep has no lists of values that it goes through"
+
+
+def _from_json(text: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _nesting(formula: str) -> int:
+    """Return how many brackets of TeX are open at most at any place of a formula."""
+    return max(accumulate((letter == "{") - (letter == "}") for letter in formula), default=0)
+
+
 def faults_of_trajectories(dataset: "xarray.Dataset") -> Iterator[str]:
     """Yield in words what speaks against a data set being one of trajectories that flowsim wrote."""
     yield from _faults_of_runs(dataset)
@@ -148,12 +204,6 @@ def faults_of_sweep(dataset: "xarray.Dataset") -> Iterator[str]:
         dims = *map(str, dataset["initial_risk"].dims), RUN
         yield from _faults_of_numbers(dataset, dims, ("outcome", "final_risk"))
         yield from _faults_of_outcomes(dataset["outcome"].values, {FAILED, NOT_ASKED, *map(int, Outcome)})
-    try:
-        failures = json.loads(dataset.attrs.get("failures", "[]"))
-    except (TypeError, ValueError, RecursionError):
-        failures = None
-    if not isinstance(failures, list) or not all(isinstance(cell, dict) for cell in failures):
-        yield "failures is no list of cells"
 
 
 def _faults_of_runs(dataset: "xarray.Dataset") -> Iterator[str]:

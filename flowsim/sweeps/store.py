@@ -52,8 +52,9 @@ class BlockStore:
             if not place.is_dir():
                 raise StoreError(f"{place}: is in the place of a folder of blocks; remove it, or use another --out")
             for block in sorted(place.glob("*.block")):
-                if block.is_dir() and not block.is_symlink():
-                    raise StoreError(f"{block}: is a folder in the place of a block; remove it, or use another --out")
+                if block.exists() and not block.is_file() and not block.is_symlink():  # a link is replaced
+                    what = "a folder" if block.is_dir() else "a pipe or a device"
+                    raise StoreError(f"{block}: is {what} in the place of a block; remove it, or use another --out")
 
     def holds(self, address: str) -> bool:
         """Tell whether there is a file for a block; whether it is whole is seen when it is loaded."""
@@ -61,6 +62,8 @@ class BlockStore:
 
     def load(self, address: str) -> Arrays | None:
         """Return the arrays of a block, `None` where there is no file, or not the one that was written for it."""
+        if not self.holds(address):  # a pipe would be waited for
+            return None
         try:
             content = self._path(address).read_bytes()
         except OSError:
@@ -71,11 +74,14 @@ class BlockStore:
             return None
         try:
             file = np.load(io.BytesIO(arrays), allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
+            # What is written here is not compressed: else a small file could unpack to any size.
+            if not isinstance(file, np.lib.npyio.NpzFile) or any(
+                entry.compress_type != zipfile.ZIP_STORED for entry in file.zip.infolist()
+            ):
                 return None
             parts = ((name.partition("_"), values) for name, values in file.items())
             return {Column(cast(Kind, kind), quantity): values for (kind, _, quantity), values in parts}
-        except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile):
+        except (ValueError, OSError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile):
             return None
 
     def save(self, address: str, arrays: Arrays) -> None:

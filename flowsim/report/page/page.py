@@ -124,7 +124,7 @@ def _links(found: Mapping[str, Results], figures: Sequence[str], here: Path) -> 
         path = results.folder.resolve() / PAGE
         if path.exists():
             try:
-                link = quote(Path(os.path.relpath(path, here.resolve())).as_posix())
+                link = quote(os.fsencode(Path(os.path.relpath(path, here.resolve())).as_posix()))
             except ValueError:  # on another drive
                 link = path.as_uri()
             about = f"the page of {name} alone, with its data and its scenario"

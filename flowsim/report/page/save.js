@@ -4,8 +4,10 @@ const files = (() => {
   const NAMESPACE = "http://www.w3.org/2000/svg";
   const [ROW, MARGIN, SWATCH] = [18, 12, 44];
 
+  // A spreadsheet takes text that begins with one of these signs for a formula, and runs it: OWASP puts ' before it.
   function quoted(value) {
-    const text = typeof value === "number" ? (Number.isNaN(value) ? "" : String(value)) : String(value ?? "");
+    const words = typeof value === "number" ? (Number.isNaN(value) ? "" : String(value)) : String(value ?? "");
+    const text = typeof value !== "number" && /^\s*[=+\-@\t\r]/.test(words) ? `'${words}` : words;
     return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   }
 
