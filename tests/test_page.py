@@ -1,11 +1,16 @@
 """The page of a run holds what the terminal, the summary and the data set hold, and asks for nothing else."""
 
 import base64
+import csv
 import dataclasses
+import io
 import json
 import os
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -269,3 +274,27 @@ def test_the_first_lines_of_a_scenario_are_its_comment(tmp_path, written, commen
 def test_a_pipe_is_not_read_twice_for_its_comment(tmp_path):
     os.mkfifo(tmp_path / "pipe.yaml")
     assert header_comment(tmp_path / "pipe.yaml") == ""
+
+
+_SAVES = """
+const made = () => ({ setAttribute() {}, click() {}, addEventListener(_, act) { this.act = act; } });
+globalThis.document = { createElement: made, querySelector: () => ({ textContent: "runs" }) };
+URL.createObjectURL = (blob) => blob.text().then((text) => { console.log(text); process.exit(); });
+const curve = { key: "run", columns: { x: [-1.5, 2], y: [-Infinity, NaN] } };
+const levels = [{ value: -2, key: "run", words: "@SUM(1)", line: true }];
+const plot = { across: "+t", up: "-1", curves: [curve], levels, heading: "", name: "" };
+files.buttons({ plot, hidden: new Set(), keys: new Map([["run", { label: "=cmd(), 2" }]]) })[0].act();
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node is here")
+def test_no_cell_of_a_saved_table_is_a_formula_and_numbers_stay_numbers():
+    code = (Path(flowsim.__file__).parent / "report" / "page" / "save.js").read_text(encoding="utf-8")
+    run = subprocess.run(["node", "-e", code + _SAVES], capture_output=True, text=True, check=True)
+    rows = [
+        ["curve", "'+t", "'-1"],
+        ["'=cmd(), 2", "-1.5", "-Infinity"],
+        ["'=cmd(), 2", "2", ""],
+        ["'@SUM(1)", "", "-2"],
+    ]
+    assert list(csv.reader(io.StringIO(run.stdout.strip()))) == rows

@@ -16,7 +16,7 @@ import yaml
 from made_runs import files
 from matplotlib.figure import Figure
 
-from flowsim.results.store import StoreError, result_folder, write_atomically
+from flowsim.results.store import StoreError, remove_temporaries, result_folder, write_atomically
 
 SCENARIO = {
     "seed": 0,
@@ -234,3 +234,40 @@ def test_a_dataset_that_does_not_fit_on_the_disk_ends_in_one_message(tmp_path):
     assert (run.returncode, run.stderr) == (0, "")
     assert "trajectories.nc: cannot be written: File too large" in run.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_that_goes_while_a_run_holds_it_takes_no_more_results(tmp_path, replaced):
+    folder = result_folder(tmp_path, "mine", SCENARIO)
+    with folder.locked():
+        folder.write_scenario(SCENARIO, ENVIRONMENT)
+        (tmp_path / "mine").rename(tmp_path / "elsewhere")
+        if replaced:
+            (tmp_path / "mine").mkdir()
+            (tmp_path / "mine" / ".lock").touch()  # of another run
+        with pytest.raises(StoreError, match="mine: was removed or replaced by another program"):
+            folder.write_summary({"risk": 0.5})
+    assert (tmp_path / "mine" / ".lock").exists() == replaced
+    assert not list(tmp_path.rglob("summary.json"))
+
+
+def test_temporary_files_are_removed_where_results_are_written_and_nowhere_else(tmp_path):
+    name = f".risk-{'0' * 16}.png"
+    places = [tmp_path / "mine", tmp_path / "mine" / "figures", tmp_path / "mine" / "a" / "b", tmp_path / "elsewhere"]
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / name).touch()
+    (tmp_path / "mine" / "link").symlink_to(tmp_path / "elsewhere")
+    remove_temporaries(tmp_path / "mine")
+    assert [(place / name).exists() for place in places] == [False, False, True, True]
+
+
+def test_a_name_that_the_encoding_of_the_system_lacks_is_written_in_utf_8(tmp_path):
+    folder = result_folder(tmp_path, "mine", SCENARIO)
+    name = "ü".encode().decode("ascii", "surrogateescape")  # as Python reads it where LC_ALL=C
+    folder.write_summary({name: 1})
+    folder.write_page(name)
+    folder.write_scenario(SCENARIO, ENVIRONMENT, comment=f"{name} \ud800")
+    assert json.loads((tmp_path / "mine" / "summary.json").read_bytes()) == {"ü": 1}
+    assert (tmp_path / "mine" / "report.html").read_bytes() == "ü".encode()
+    assert (tmp_path / "mine" / "scenario.yaml").read_bytes().decode()

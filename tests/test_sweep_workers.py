@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -325,3 +326,21 @@ def test_without_the_package_the_remedy_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert cli.main([*write(tmp_path), "--dask", "tcp://127.0.0.1:9"]) == 2
     assert "--dask: needs Dask's distributed; write pip install 'flowsim[dask]'" in capsys.readouterr().err
+
+
+def test_a_scheduler_that_goes_while_versions_are_compared_is_named_as_the_cause(tmp_path, monkeypatch, capsys):
+    class Gone(Cluster):
+        def run(self, function):
+            raise OSError("Stream is closed")  # as the CommClosedError of Dask is one
+
+    monkeypatch.setattr(CLUSTER, "_client", lambda address: Gone({"tcp://there:1": {}}))
+    assert cli.main([*write(tmp_path), "--dask", "tcp://here:8786"]) == 2
+    assert "the scheduler has gone; start one and run this again" in capsys.readouterr().err
+
+
+def test_no_part_of_dask_reports_a_lost_connection_by_itself():
+    pytest.importorskip("distributed")
+    logging.getLogger("distributed.client").setLevel(logging.WARNING)  # as Dask's settings do
+    with pytest.raises(CLUSTER.ClusterError, match="no answer"):
+        CLUSTER._client("tcp://127.0.0.1:9", seconds=0.1)
+    assert logging.getLogger("distributed.client").level == logging.CRITICAL

@@ -126,8 +126,8 @@ def _digest(identity: bytes, rest: BinaryIO) -> bytes:
 
 def _refuse_unwritable(path: Path) -> None:
     """Raise `ValueError` where no file of this name could be written."""
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        what = "a folder" if path.is_dir() else "a pipe or a device"
+    if path.is_dir() or path.is_fifo():  # a pipe would be waited for
+        what = "a folder" if path.is_dir() else "a pipe"
         raise ValueError(f"{path} is {what}: choose the name of a file for the checkpoint")
     nearest = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
     if not nearest.is_dir():

@@ -153,7 +153,9 @@ def read_dataset(path: Path) -> "xarray.Dataset":
         raise damaged(path, error) from None
 
 
-def _foreign_content(file: "h5py.File", size: int, *, most_deflated: int = 1032) -> Iterator[str]:
+def _foreign_content(
+    file: "h5py.File", size: int, *, most_deflated: int = 1032, most_variables: int = 2000
+) -> Iterator[str]:
     """Yield in words what of an HDF5 file of so many bytes must not be read.
 
     HDF5 can name data in other files (links, external storage, virtual data sets), load compiled filters, and declare
@@ -167,6 +169,8 @@ def _foreign_content(file: "h5py.File", size: int, *, most_deflated: int = 1032)
     from ..runtime.memory import beyond_memory  # not above: it brings JAX
 
     plain_filters = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
+    if len(file) > most_variables:
+        yield f"{len(file)} variables"
     yield from _foreign_attributes(file)
     declared = 0
     for name in map(str, file):
@@ -207,8 +211,8 @@ def _foreign_content(file: "h5py.File", size: int, *, most_deflated: int = 1032)
 def _foreign_attributes(place: "h5py.File | h5py.Dataset") -> Iterator[str]:
     for name in place.attrs:
         attribute = place.attrs.get_id(name)
-        # Those of netCDF refer to the axes, within the file; the only others of several texts would repeat them.
+        # Those of netCDF refer to the axes, within the file; others of many texts could repeat one of any length.
         if name not in ("DIMENSION_LIST", "REFERENCE_LIST"):
-            several = math.prod(attribute.shape or ()) > 1
-            if attribute.dtype.kind not in "iufbSO" or (attribute.dtype.kind == "O" and several):
+            many = math.prod(attribute.shape or ()) > 1000
+            if attribute.dtype.kind not in "iufbSO" or (attribute.dtype.kind == "O" and many):
                 yield f"the attribute {name[:40]!r} is of the type {attribute.dtype} with the shape {attribute.shape}"

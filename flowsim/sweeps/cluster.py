@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+SCHEDULER_GONE = "the scheduler has gone; start one and run this again, which goes on where it stopped"
+
+
 class ClusterError(RuntimeError):
     """A Dask cluster that cannot be used: the message says why, and what to do instead."""
 
@@ -54,8 +57,9 @@ def _client(address: str, *, seconds: float = 10) -> "Client":
         place = get_address_host_port(address)
     except ValueError as error:
         raise ClusterError(f"no address ({error}); write for instance tcp://localhost:8786") from None
-    # A failing connection ends in one message, without tracebacks on the way.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    # A failing connection ends in one message, without tracebacks before it. Dask sets levels for some of its parts.
+    for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if parse_address(address)[0] == "tcp":
         _check_service(*place, seconds)
     client = Client.__new__(Client)
@@ -101,6 +105,8 @@ def _check_versions(client: "Client") -> None:
     here = environment()
     try:
         there: Any = client.run(environment)
+    except OSError:  # of a connection that is closed
+        raise ClusterError(SCHEDULER_GONE) from None
     except Exception as error:
         reason = reason_of(error)
         raise ClusterError(f"its workers do not know flowsim ({reason}); install it there, as it is here") from None

@@ -24,7 +24,7 @@ from ..kinds import reason_of
 from ..runtime.compiling import keep_programs_in, programs_folder
 from ..runtime.signals import ending_held
 from ..scenarios.runner import default_device, environment
-from .cluster import ClusterError, await_a_worker, connect
+from .cluster import SCHEDULER_GONE, ClusterError, await_a_worker, connect
 from .compute import BlockResult, compute, failed_block
 from .work import Block
 
@@ -190,8 +190,7 @@ class OnDask:
             try:
                 result = future.result()
             except CancelledError:
-                message = "the scheduler has gone; start one and run this again, which goes on where it stopped"
-                raise ClusterError(message) from None
+                raise ClusterError(SCHEDULER_GONE) from None
             except Exception as error:
                 result = failed_block(block, reason_of(error))
             yield block, result

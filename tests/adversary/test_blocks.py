@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 
+from flowsim.results import StoreError
 from flowsim.sweeps import BlockStore
 from flowsim.sweeps.compute import Column
 
@@ -26,9 +27,9 @@ def file_of(store, address):
     return store.folder / address[:2] / f"{address[2:]}.block"
 
 
-def archive(**arrays):
+def archive(save=np.savez, **arrays):
     file = io.BytesIO()
-    np.savez(file, **arrays)
+    save(file, **arrays)
     return file.getvalue()
 
 
@@ -72,6 +73,7 @@ NOT_ARCHIVES = {
     "nothing": b"",
     "the first bytes of an archive": b"PK\x03\x04",
     "a Python object": archive(flow_risk=np.array([{"a": 1}], object)),
+    "an archive that unpacks to more than its size": archive(np.savez_compressed, flow_risk=np.zeros(9)),
     "a pickle": b"\x80\x04K\x01.",
 }
 
@@ -91,3 +93,11 @@ def test_what_a_killed_run_left_half_written_is_removed_after_an_hour(store):
     os.utime(left, (1e9, 1e9))
     store.tidy()
     assert set(left.parent.iterdir()) == {young, file_of(store, ONE), file_of(store, OTHER)}
+
+
+def test_a_pipe_in_the_place_of_a_block_is_not_waited_for(store):
+    file_of(store, ONE).unlink()
+    os.mkfifo(file_of(store, ONE))
+    assert store.load(ONE) is None
+    with pytest.raises(StoreError, match="is a pipe or a device in the place of a block"):
+        store.refuse_obstacles()

@@ -120,6 +120,7 @@ def test_a_run_that_has_ended_is_taken_from_its_checkpoint_and_not_computed_agai
     ("make", "message"),
     [
         (lambda path: path.mkdir(), "run is a folder: choose the name of a file for the checkpoint"),
+        (os.mkfifo, "run is a pipe: choose the name of a file for the checkpoint"),
         (lambda path: path.symlink_to(path.name), "run cannot be read"),
         (lambda path: path.symlink_to("/dev/null"), "not a checkpoint"),
         (lambda path: path.parent.rmdir() or path.parent.write_text(""), "place is not a folder: choose another place"),

@@ -79,3 +79,24 @@ def test_a_reader_who_goes_away_leaves_all_files_and_the_exit_code(tmp_path, qui
     assert (run.returncode, run.stderr) == (0, "")
     assert (tmp_path / "a" / "report.html").exists()
     assert list((tmp_path / "a" / "figures").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [(words, "2>&1 | true") for words in ("nonsense", "--nonsense", "report nowhere", "new nothing")]
+    + [("nonsense", ends) for ends in (">&- 2>&- <&-", "2>/dev/full")],
+)
+def test_an_error_of_usage_has_its_exit_code_where_nobody_reads_its_message(tmp_path, quick_environment, words, ends):
+    command = f"(sleep 0.2; {sys.executable} -m flowsim {words}; echo $? > code) {ends}"
+    line = f"{command}; while [ ! -s code ]; do sleep 0.1; done"
+    buffered = quick_environment | {"PYTHONUNBUFFERED": ""}
+    options = {"cwd": tmp_path, "env": buffered, "capture_output": True, "text": True, "timeout": 60}
+    run = subprocess.run(["bash", "-c", line], check=False, **options)
+    assert ((tmp_path / "code").read_text(), run.stdout, run.stderr) == ("2\n", "", "")
+
+
+def test_help_that_a_full_disk_cuts_off_is_an_error(quick_environment):
+    buffered = quick_environment | {"PYTHONUNBUFFERED": ""}
+    line = f"{sys.executable} -m flowsim --help >/dev/full"
+    run = subprocess.run(["bash", "-c", line], env=buffered, capture_output=True, text=True, check=False)
+    assert run.stderr == "flowsim: output: No space left on device; use another file or folder\n"
