@@ -74,10 +74,10 @@ class BlockStore:
             return None
         try:
             file = np.load(io.BytesIO(arrays), allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile) or file.zip is None:
+                return None
             # What is written here is not compressed: else a small file could unpack to any size.
-            if not isinstance(file, np.lib.npyio.NpzFile) or any(
-                entry.compress_type != zipfile.ZIP_STORED for entry in file.zip.infolist()
-            ):
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in file.zip.infolist()):
                 return None
             parts = ((name.partition("_"), values) for name, values in file.items())
             return {Column(cast(Kind, kind), quantity): values for (kind, _, quantity), values in parts}
