@@ -180,12 +180,12 @@ def _report_folder(path: Path, trust: bool) -> "Document":
 
 @contextmanager
 def _reported(what: str) -> Iterator[None]:
-    """Raise `StoreError` for whatever values raise that the checks of `open_results` let pass."""
+    """Raise `StoreError` for what values raise that the checks of `open_results` let pass."""
     try:
         yield
-    except (UserError, OSError):
+    except UserError:
         raise
-    except Exception as error:  # or it is an error of flowsim: not the folder alone
+    except (ArithmeticError, LookupError, ValueError, RecursionError) as error:  # or an error of flowsim
         remedy = "run the scenario again; if this message stays, it is an error in flowsim: please report it"
         raise StoreError(f"{what}: cannot be reported ({reason_of(error)}); {remedy}") from error
 

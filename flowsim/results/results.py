@@ -99,7 +99,12 @@ class Results(Shown):
     @property
     def scenario(self) -> dict[str, Any]:
         """The scenario that ran, every default filled in; empty for results that no scenario made."""
-        return self._section("scenario")
+        scenario = self._section("scenario")
+        for name in ("data", "network"):
+            if not isinstance(scenario.get(name) or {}, dict):
+                found = reprlib.repr(scenario[name])
+                raise damaged(self.folder / SCENARIO, ValueError(f"{name} is {found}, not a section of keys"))
+        return scenario
 
     @property
     def environment(self) -> dict[str, Any]:
