@@ -175,7 +175,7 @@ class ResultFolder:
                 except Timeout:
                     busy = f"{self.path}: another run is at work there; wait for it, or use another --out"
                     raise StoreError(busy) from None
-            self._held = path.stat()
+                self._held = path.stat()
             # Whoever held the lock since the folder was opened may have left results.
             self.look()
             remove_temporaries(self.path)
