@@ -16,6 +16,7 @@ import yaml
 from made_runs import files
 from matplotlib.figure import Figure
 
+from flowsim.results.reading import read_dataset
 from flowsim.results.store import StoreError, remove_temporaries, result_folder, write_atomically
 
 SCENARIO = {
@@ -216,6 +217,7 @@ def test_what_is_no_place_for_results_is_refused(tmp_path, monkeypatch):
 
 CROWDED = """
 import sys, resource, numpy, xarray, pathlib
+from flowsim.results.reading import read_dataset
 from flowsim.results.store import StoreError, result_folder
 results = result_folder(pathlib.Path(sys.argv[1]), "mlp", {})
 dataset = xarray.Dataset({"a": ("t", numpy.random.default_rng(0).normal(size=100_000))})
@@ -271,3 +273,12 @@ def test_a_name_that_the_encoding_of_the_system_lacks_is_written_in_utf_8(tmp_pa
     assert json.loads((tmp_path / "mine" / "summary.json").read_bytes()) == {"ü": 1}
     assert (tmp_path / "mine" / "report.html").read_bytes() == "ü".encode()
     assert (tmp_path / "mine" / "scenario.yaml").read_bytes().decode()
+
+
+def test_padding_of_runs_of_many_lengths_takes_no_room(results):
+    values = np.full((200, 4000), np.nan)
+    values[:, :20] = np.random.default_rng(0).standard_normal((200, 20))
+    values[0] = 1.5
+    dataset = xarray.Dataset({"risk": (("run", "record"), values)})
+    assert results.write_dataset(dataset).stat().st_size < 2 * 8 * 200 * 20  # of 6.4 MB
+    np.testing.assert_array_equal(read_dataset(results.path / "trajectories.nc")["risk"], values)

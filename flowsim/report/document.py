@@ -26,7 +26,7 @@ from ..results import (
     theory_from_dataset,
 )
 from ..results.reading import read_bytes
-from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
+from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, netcdf
 from ..scenarios.runner import failing
 from ..sweeps.store import sweep_folder
 from ..theory import Claim
@@ -230,7 +230,7 @@ def save(dataset: xarray.Dataset, folder: Path, *, overwrite: bool = False) -> l
         StoreError: Where the folder holds other results, unless `overwrite`, and where it cannot be written.
     """
     refuse_obstacles(folder)
-    here = ResultFolder(folder, lambda: _others(folder, bytes(dataset.to_netcdf(engine="h5netcdf")), overwrite))
+    here = ResultFolder(folder, lambda: _others(folder, bytes(netcdf(dataset)), overwrite))
     with here.locked():
         written = [here.write_dataset(dataset)]
         return written + document(open_results(folder), folder.resolve().name).write(here)

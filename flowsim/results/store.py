@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
 from filelock import FileLock, Timeout
 
@@ -107,6 +108,19 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def netcdf(dataset: "xarray.Dataset") -> memoryview:
+    """Return a data set as netCDF.
+
+    Runs are padded with NaN to the length of the longest: a large variable that is mostly padding is compressed.
+    """
+    padded = [
+        name
+        for name, variable in dataset.variables.items()
+        if variable.nbytes > 2**16 and variable.dtype.kind == "f" and np.isnan(variable.values).mean() > 0.5
+    ]
+    return memoryview(dataset.to_netcdf(engine="h5netcdf", encoding={name: {"zlib": True} for name in padded}))
+
+
 @dataclass
 class ResultFolder:
     """The folder of one scenario's results; it comes into being with the first file written.
@@ -156,7 +170,7 @@ class ResultFolder:
         # HDF5 that meets a full disk can take the process down with it, so it writes to memory.
         # Let go of at once, also where writing fails: Python 3.12 and 3.13 meet a view that a traceback kept with a
         # complaint at exit, or a crash.
-        with memoryview(dataset.to_netcdf(engine="h5netcdf")) as content:
+        with netcdf(dataset) as content:
             return self._write(name, content)
 
     @contextmanager
