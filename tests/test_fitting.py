@@ -84,3 +84,18 @@ def test_the_width_is_that_of_the_terminal_within_bounds_and_a_hundred_columns_w
 def _widest_line():
     """Return the width of a table that would go on for ever."""
     return max(map(len, printed(_table(["claim"], [["a " * 300]], texts=("claim",))).splitlines()))
+
+
+def test_a_table_is_spelled_before_it_is_laid_out_where_an_encoding_lacks_its_characters():
+    table = _table(["", "η", "‖∇R‖"], [["GF", "–", "∞"], ["λ ≤ Σₖ", "1", "漢"]], texts=("",))
+    table.caption = None
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(fitted(table, 80, ["ascii"]))
+    assert stream.getvalue().splitlines() == [
+        "a title",
+        "                 eta  ||grad R||",
+        "--------------------------------",
+        "GF                 -         inf",
+        "lambda <= Sigmak   1           ?",
+    ]
+    assert "‖∇R‖" in printed(table)

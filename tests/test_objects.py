@@ -1,6 +1,9 @@
 """Objects show themselves: in a line, as the table of the command line, in a notebook, drawn, and once stored."""
 
 import dataclasses
+import io
+import locale
+import sys
 import xml.etree.ElementTree as xml
 from importlib import import_module
 
@@ -9,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas
 import pytest
-from made_runs import made_comparison, with_runs
+from made_runs import made_comparison, with_runs, write_without_figures
 from matplotlib.figure import Figure
 from own_networks import first_weight, make, regression
 from table_checks import check_fits
@@ -138,6 +141,34 @@ class TestPrinted:
         for shown, title, header in ((both, "a name", "distance to the flow"), (descent, "", "verdict")):
             check_fits(report.tables(shown.to_dataset(), title))
             assert header in _headers(shown)
+
+    @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+    def test_what_is_printed_is_spelled_in_the_characters_of_standard_output(
+        self, both, swept, tmp_path, monkeypatch, encoding
+    ):
+        for name in ("a", "b"):
+            write_without_figures(both.to_dataset(), tmp_path / name)
+        stored, together = flowsim.open_results(tmp_path / "a"), flowsim.side_by_side(tmp_path / "a", tmp_path / "b")
+        claim = Claim("S reaches 2/η", "ηS ≤ 2", "∇R → 0", True)
+        bound = judge("‖W‖", "‖W‖ ≤ λ²", 1.0, 2.0, assumptions=MET)
+        written = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", written)
+        event = flowsim.Progress("GD, η = 0.1", 1, 2)
+        for result in (both, both.flow, both.descents[1].trajectory, swept, stored, together, claim, bound, event):
+            print(result)
+            print(repr(result))
+        written.flush()
+        text = written.buffer.getvalue().decode(encoding)
+        assert "2/eta" in text
+        assert "Comparison(GF converged; eta = 0.1 converged; eta = 0.4 converged)" in text
+        assert "GD, eta = 0.1: 50%" in text
+        assert event.stage == "GD, η = 0.1"
+        assert "?" not in text
+
+    def test_a_printed_table_fits_into_a_text_file_of_the_system(self, both, tmp_path, monkeypatch):
+        assert "2/η" in str(both)
+        monkeypatch.setattr(locale, "getpreferredencoding", lambda do_setlocale=True: "cp1252")
+        (tmp_path / "table.txt").write_text(str(both), encoding="cp1252")
 
 
 class TestStatements:

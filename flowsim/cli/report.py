@@ -55,7 +55,7 @@ def report(folder: ResultFolder, name: str, written: list[Path], console: Consol
         made = document(open_results(folder.path, trust=trust), name)
         written = [*written, *made.write(folder)]
     for table in made.tables:
-        console.print(fitted(table, console.width))
+        console.print(fitted(table, console.width, [console.encoding]))
     for path in written:
         _print_line(console, f"wrote {printable(str(path))}")
     return made
@@ -153,7 +153,7 @@ def _put_side_by_side(folders: Sequence[Path], out: Path | None, console: Consol
     with _reported("the runs side by side"):
         made = side_by_side(*folders)
         for table in made.tables():
-            console.print(fitted(table, console.width))
+            console.print(fitted(table, console.width, [console.encoding]))
     if out is None and parent is not None:
         out = parent / SIDE_BY_SIDE
         try:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..dynamics import Trajectory
+from ..formatting import encodable
 from ..formatting.presentation import Drawn
 from ..networks import split
 from ..probes import MovingEdge
@@ -57,7 +58,7 @@ class Comparison(Drawn):
     def __repr__(self) -> str:
         runs = (*self.descents, *self.models)
         others = [f"{Run(run.dynamics, run.learning_rate).name} {_end(run.trajectory)}" for run in runs]
-        return f"Comparison({'; '.join([f'GF {_end(self.flow)}', *others])})"
+        return encodable(f"Comparison({'; '.join([f'GF {_end(self.flow)}', *others])})")
 
 
 def _end(run: Trajectory) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..dynamics import Outcome
+from ..formatting import encodable
 from ..formatting.presentation import Shown, view_of
 from ..results.runs import Recorded, RecordedRun, Run, read_runs
 from ..theory import Assumption, Statement, Verdict, judge
@@ -65,7 +66,8 @@ class RunStatements(Shown):
     """The statements, with their verdicts."""
 
     def __repr__(self) -> str:
-        return f"RunStatements({self.run.name}: {', '.join(f'{s.name} {s.verdict}' for s in self.statements)})"
+        verdicts = ", ".join(f"{statement.name} {statement.verdict}" for statement in self.statements)
+        return encodable(f"RunStatements({self.run.name}: {verdicts})")
 
 
 @dataclass(frozen=True, repr=False)

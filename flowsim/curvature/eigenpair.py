@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..formatting import encodable
 from ..formatting.presentation import Shown, register_view
 from . import krylov, vectors
 from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, view_of_rows
@@ -65,7 +66,7 @@ class Eigenpairs(Shown, eqx.Module):
             return f"Eigenpairs({shape_of(self.values)})"
         lines = [certified(*one) for one in zip(self.values, self.residuals, self.converged, strict=True)]
         few = lines if len(lines) <= 4 else [*lines[:3], "…", lines[-1]]
-        return f"Eigenpairs({len(lines)}: {'; '.join(few)}{after(self.products)})"
+        return encodable(f"Eigenpairs({len(lines)}: {'; '.join(few)}{after(self.products)})")
 
     def _rows(self) -> Rows | None:
         values = numbers_of(self.values)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..formatting import encodable
 from ..networks import split
 from ..problems import Problem
 from ..runtime.compiling import compiled
@@ -141,7 +142,7 @@ class SharpnessGradient(eqx.Module):
             "" if is_no_number(self.relative_error) else f", ∇S to {scalar_of(self.relative_error, '.1g')} of itself"
         )
         sure = certified(self.value, self.residual, self.converged)
-        return f"SharpnessGradient(S = {sure}{error}{after(self.products)})"
+        return encodable(f"SharpnessGradient(S = {sure}{error}{after(self.products)})")
 
 
 @partial(compiled, few_calls=True)

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 
+from ..formatting import encodable
 from ..networks import records
 from ..problems import Problem
 from ..runtime.compiling import is_traced
@@ -80,7 +81,7 @@ class BranchPoint(eqx.Module):
     def __repr__(self) -> str:
         rate = float(np.asarray(self.dynamics.rate_of_descent()))
         name = self.dynamics.kind()
-        return f"BranchPoint({name}, η = {rate:.3g}, step {self.step}, t = {self.time:.4g})"
+        return encodable(f"BranchPoint({name}, η = {rate:.3g}, step {self.step}, t = {self.time:.4g})")
 
     def begin(self, dynamics: Descent, problem: Problem, stopping: Stopping) -> "Begin":
         """Return how a descent begins here, which may be another.

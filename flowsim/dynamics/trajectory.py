@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import sharpness
 from ..curvature.line import numbers_of
+from ..formatting import encodable
 from ..formatting.presentation import Drawn, view_of
 from ..networks import records as records_of
 from ..probes import Label
@@ -181,7 +182,7 @@ class Trajectory(Drawn, eqx.Module):
         return self.states.branch(step)
 
     def __repr__(self) -> str:
-        return _line(self)
+        return encodable(_line(self))
 
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
         """Return the run as labelled arrays over (run, record), with `attrs` among the attributes.

@@ -1,5 +1,6 @@
 """How numbers, tables and progress look; nothing here knows of the subject."""
 
+from .encoding import encodable as encodable
 from .numbers import (
     finite_or_none as finite_or_none,
     format_number as format_number,

@@ -45,7 +45,7 @@ class Shown:
     """A result that is printed as the table of the command line, and shown as a table in a notebook."""
 
     def __str__(self) -> str:
-        from .terminal import printed
+        from .terminal import printed  # limits its text to what standard output can hold
 
         tables = view_of(self).tables()
         return repr(self) if tables is None else "\n\n".join(map(printed, tables))

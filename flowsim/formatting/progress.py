@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from threading import Timer
 from typing import TYPE_CHECKING
 
+from .encoding import encodable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bars, TaskID
@@ -43,7 +45,7 @@ class Progress(str):
             text += ": compiling"
         elif done and total:
             text += f": {done:.12g} of {total:.12g} {unit}" if unit else f": {done / total:.0%}"
-        event = str.__new__(cls, text)
+        event = str.__new__(cls, encodable(text))  # `print` is a callback
         event.stage, event.done, event.total, event.unit, event.compiling = stage, done, total, unit, compiling
         return event
 

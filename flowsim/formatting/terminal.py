@@ -3,8 +3,9 @@
 import copy
 import io
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from rich import box
@@ -14,7 +15,11 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
+from .encoding import encodable, output_encodings
+
 _CONSOLE = Console(file=io.StringIO(), width=10_000, markup=False, emoji=False)  # wider than any table
+# `box.SIMPLE_HEAD`, for which Rich would take a box with bars between the columns where there is no "─".
+_ASCII_HEAD = box.Box(str(box.SIMPLE_HEAD).replace("─", "-"), ascii=True)
 
 
 def empty_table(title: str, remarks: Sequence[str], *, gap: int = 1) -> Table:
@@ -32,7 +37,7 @@ def empty_table(title: str, remarks: Sequence[str], *, gap: int = 1) -> Table:
 
 
 def printed(table: Table | Text, width: int | None = None) -> str:
-    """Return the text of a table, or of what is said below one, without colours.
+    """Return the text of a table, or of the remarks below one, without colours, as standard output can hold it.
 
     Args:
         table: The table or text.
@@ -46,7 +51,7 @@ def printed(table: Table | Text, width: int | None = None) -> str:
     wide = min(max(shutil.get_terminal_size(fallback=(100, 0)).columns, 80), 160) if width is None else width
     # Or, in a notebook, rich would show the table itself.
     console = Console(file=stream, width=wide, force_jupyter=False, color_system=None, markup=False, emoji=False)
-    console.print(fitted(table, wide))
+    console.print(fitted(table, wide, output_encodings()))
     return stream.getvalue().rstrip("\n")
 
 
@@ -66,7 +71,7 @@ def utf8(text: str) -> bytes:
         return text.encode("utf-8", "replace")
 
 
-def fitted(table: Table | Text, width: int) -> RenderableType:
+def fitted(table: Table | Text, width: int, encodings: Collection[str] = ()) -> RenderableType:
     """Return a table as it is printed in so many columns, title above and remarks below; a text as it is.
 
     No line of it ends in blanks. The lines of a column's name join where there is room. Where the table is too wide all
@@ -76,19 +81,42 @@ def fitted(table: Table | Text, width: int) -> RenderableType:
     Args:
         table: The table or text.
         width: How many columns of characters there are.
+        encodings: Names of encodings, to whose characters the text is limited (`encodable`).
 
     Returns:
         What Rich prints.
     """
     if isinstance(table, Text):
-        return _Trimmed(table)
-    title, remarks = table.title, table.caption
-    bare = copy.copy(table)
+        return _Trimmed(_limited(table, encodings))
+    title, remarks = _limited(table.title, encodings), _limited(table.caption, encodings)
+    bare = _spelled_table(table, encodings)
     bare.title = bare.caption = None  # which rich would wrap to the width of the columns
     parts: list[RenderableType] = [Text(str(title), style="table.title")] if title is not None and str(title) else []
     parts += _pieces(bare, width)
     parts += [remarks] if remarks is not None and str(remarks) else []
     return _Trimmed(Group(*parts))
+
+
+def _limited(text: Any, encodings: Collection[str]) -> Any:
+    """Return text as the encodings can hold it; one that changes loses the styles of its parts."""
+    spelled = text if text is None else encodable(str(text), encodings)
+    return text if text is None or spelled == str(text) else Text(spelled, text.style if isinstance(text, Text) else "")
+
+
+def _spelled_table(table: Table, encodings: Collection[str]) -> Table:
+    """Return a copy of the table as the encodings can hold it, before it is laid out: "eta" is wider than "η"."""
+    limited = copy.copy(table)
+    limited.columns = [
+        replace(
+            column,
+            header=encodable(str(column.header), encodings),
+            _cells=[_limited(cell, encodings) for cell in column.cells],
+        )
+        for column in table.columns
+    ]
+    if encodable("─", encodings) != "─":
+        limited.box = _ASCII_HEAD
+    return limited
 
 
 @dataclass(frozen=True)

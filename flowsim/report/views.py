@@ -14,6 +14,7 @@ from rich.text import Text
 from ..comparison import Comparison, RunStatements, StatementsOfRuns, edge_statements
 from ..dynamics import Trajectory
 from ..dynamics.trajectory import is_batch
+from ..formatting import encodable
 from ..formatting.presentation import Shown, register_view
 from ..kinds import reason_of
 from ..results import ResultFolder, Results
@@ -49,7 +50,7 @@ class StoredRuns(Shown):
     def __repr__(self) -> str:
         shown = read_runs(self.dataset)
         ends = (f"{run.run.name} {run.outcome.name.lower().replace('_', ' ')}" for run in shown.runs)
-        return f"StoredRuns({'; '.join(ends)})"
+        return encodable(f"StoredRuns({'; '.join(ends)})")
 
     def tables(self) -> Sequence[Table | Text]:
         """Return the tables of the command line."""
@@ -95,7 +96,7 @@ class StoredSweep(Shown):
         shown = ", ".join(run.name for run in runs.runs_of(self.dataset))
         count, failed = self.dataset.sizes[runs.REPETITION], len(self.failures)
         said = [sizes, f"{count} repetition{'s' if count > 1 else ''}", f"runs {shown}"]
-        return f"StoredSweep({'; '.join([*said, *([f'{failed} cells failed'] if failed else [])])})"
+        return encodable(f"StoredSweep({'; '.join([*said, *([f'{failed} cells failed'] if failed else [])])})")
 
     def tables(self) -> Sequence[Table | Text]:
         """Return the tables of the command line, and what the sweep lacks."""

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from ..formatting import encodable
 from ..formatting.presentation import Shown, view_of
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Statement(Shown):
     def __repr__(self) -> str:
         margin = "" if self.margin is None else f", margin {self.margin:.4g}"
         series = "" if self.times is None else f", over {len(self.times)} times"
-        return f"Statement({self.name}: {self.verdict}{margin}{series})"
+        return encodable(f"Statement({self.name}: {self.verdict}{margin}{series})")
 
     @property
     def margins(self) -> Side | None:
@@ -276,7 +277,7 @@ class Claim(Shown):
     """Why these runs cannot tell."""
 
     def __repr__(self) -> str:
-        return f"Claim({self.text}: {self.verdict})"
+        return encodable(f"Claim({self.text}: {self.verdict})")
 
     @property
     def verdict(self) -> Verdict:
