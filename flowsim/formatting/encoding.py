@@ -9,6 +9,7 @@ _SPELLINGS = {
     "−": "-", "⁻": "-", "–": "-", "─": "-", "…": "...", "⋯": "...", "×": "x", "·": "*", "±": "+-", "√": "sqrt ",
     "∞": "inf", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "→": "->", "←": "<-", "↦": "->", "∇": "grad ", "∂": "d",
     "‖": "||", "⟨": "<", "⟩": ">", "∈": " in ", "²": "^2", "³": "^3",
+    "λ": "lambda", "Λ": "Lambda",  # which Unicode calls lamda
 }  # fmt: skip
 
 
@@ -47,7 +48,10 @@ def _spelled(letter: str) -> str:
     """Return one character in ASCII: the name of a Greek letter, an accented letter without its accent."""
     if letter in _SPELLINGS:
         return _SPELLINGS[letter]
+    parts = [part for part in unicodedata.normalize("NFKD", letter) if not unicodedata.combining(part)]
+    if parts != [letter]:
+        return "".join(part if part.isascii() else _spelled(part) for part in parts)
     name = unicodedata.name(letter, "").split()
     if name[:1] == ["GREEK"] and name[2:3] == ["LETTER"]:
         return name[3].capitalize() if name[1] == "CAPITAL" else name[3].lower()
-    return unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode() or "?"
+    return "?"
