@@ -93,9 +93,9 @@ def test_a_table_is_spelled_before_it_is_laid_out_where_an_encoding_lacks_its_ch
     Console(file=stream, width=80).print(fitted(table, 80, ["ascii"]))
     assert stream.getvalue().splitlines() == [
         "a title",
-        "                 eta  ||grad R||",
-        "--------------------------------",
-        "GF                 -         inf",
-        "lambda <= Sigmak   1           ?",
+        "                  eta  ||grad R||",
+        "---------------------------------",
+        "GF                  -         inf",
+        "lambda <= Sigmak    1           ?",
     ]
     assert "‖∇R‖" in printed(table)
