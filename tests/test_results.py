@@ -7,7 +7,7 @@ import sys
 import jax
 import pytest
 import xarray
-from made_runs import files, made_comparison
+from made_runs import files, made_comparison, write_without_figures
 
 import flowsim
 from flowsim import cli
@@ -181,3 +181,50 @@ def test_a_figure_of_a_user_needs_no_sweep_and_is_drawn_again_from_its_results(s
     assert cli.main(["report", "--trust", str(stored)]) == 0
     assert files(stored) == before
     monkeypatch.delitem(sys.modules, "my_drawings")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home folder, which is not the working directory; nothing may be left in the latter."""
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    monkeypatch.chdir(elsewhere)
+    yield home
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_tilde_is_the_home_folder_wherever_python_is_given_a_path(home):
+    both = made_comparison([0.1, 0.4])
+    write_without_figures(both.to_dataset(), home / "stored")
+    flowsim.open_results("~/stored").save("~/copy")
+    flowsim.slider("~/stored", "~/slider.html")
+    bowl = flowsim.Risk(lambda w: w**2)
+    flowsim.descend(jax.numpy.ones(()), bowl, learning_rate=0.1, steps=2, checkpoint="~/checkpoint", sharpness=False)
+    names = {"stored", "copy", "slider.html", "checkpoint"}
+    assert {path.name for path in home.iterdir()} == names
+    (home / "x.csv").write_text("a,y\n1,0\n2,1\n3,0\n")
+    assert flowsim.data.read_table("~/x.csv", "y")[0].shape == (3, 1)
+    (home / "s.yaml").write_text("data: {kind: labelled, path: ~/x.csv}\nnetwork: {kind: mlp, depth: 1, scale: 1}\n")
+    scenario = flowsim.scenarios.read_scenario("~/s.yaml")
+    assert scenario.data.path == str(home / "x.csv")
+    with pytest.raises(StoreError, match="home/none: there is no such folder"):
+        flowsim.open_results("~/none")
+
+
+@pytest.mark.slow
+def test_a_tilde_is_the_home_folder_on_the_command_line_and_for_sweeps(home, capsys):
+    (home / "x.csv").write_text("a,b,y\n" + "".join(f"{i},{i * i % 5},{i % 3}\n" for i in range(9)))
+    data, network = "data: {kind: file, path: ~/x.csv, target: y}", "network: {kind: mlp, depth: 1, scale: 0.5}"
+    (home / "s.yaml").write_text(f"{data}\n{network}\nflow: {{t1: 0.01}}\n")
+    assert cli.main(["~/s.yaml", "--out=~/out"]) == 0
+    assert cli.main(["report", "~/out/s"]) == 0
+    assert cli.main(["check", "~/s.yaml"]) == 0
+    assert cli.main(["new", "residual", "--to=~/new.yaml"]) == 0
+    make = jax.numpy.asarray
+    flowsim.sweep(lambda a: make(a), flowsim.Risk(lambda w: w**2), {"a": [1.0]}, t1=0.01, folder="~/swept")
+    flowsim.side_by_side("~/out/s", flowsim.open_results("~/out/s").save("~/copy")[0].parent).save("~/together")
+    made_comparison([0.1]).flow.save("~/run")
+    assert {"out", "swept", "new.yaml", "copy", "together", "run"} <= {path.name for path in home.iterdir()}

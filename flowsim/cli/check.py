@@ -2,8 +2,8 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
+from ..runtime.paths import user_path
 from ..runtime.signals import ending_at_once
 from .options import Subcommand, add_run_options, refuse_unreadable
 
@@ -29,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
         "what is run, roughly how long, in how much memory, and where the results go. Nothing is run or written.",
         epilog="Exit codes: 0 all are right, 2 bad input.",
     )
-    made.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO", help="a scenario file (YAML)")
+    made.add_argument("scenarios", nargs="+", type=user_path, metavar="SCENARIO", help="a scenario file (YAML)")
     add_run_options(made)
     return made
 

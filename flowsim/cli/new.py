@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..results import StoreError, refuse_unwritable, write_atomically
+from ..runtime.paths import user_path
 from ..runtime.signals import ending_at_once
 from ..scenarios import ScenarioError, header_comment
 from .options import Subcommand
@@ -109,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 done, 2 bad input, or a file that is there already.",
     )
     made.add_argument("name", nargs="?", metavar="NAME", help="a shipped scenario, as residual")
-    made.add_argument("--to", type=Path, metavar="FILE", help="where to write it (default: NAME.yaml here)")
+    made.add_argument("--to", type=user_path, metavar="FILE", help="where to write it (default: NAME.yaml here)")
     return made
 
 

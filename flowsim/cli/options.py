@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..runtime.paths import user_path
 from ..scenarios import ScenarioError, parse_overrides, read_document
 
 _EPILOG = """\
@@ -48,7 +49,7 @@ def parser(subcommands: Iterable[Subcommand]) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("scenarios", nargs="*", type=Path, metavar="SCENARIO", help="a scenario file (YAML)")
+    made.add_argument("scenarios", nargs="*", type=user_path, metavar="SCENARIO", help="a scenario file (YAML)")
     add_run_options(made)
     made.add_argument("--schema", action="store_true", help="print the JSON Schema of a scenario, and end")
     return made
@@ -65,7 +66,7 @@ def add_run_options(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument(
         "--out",
-        type=Path,
+        type=user_path,
         default=Path("results"),
         metavar="DIR",
         help="folder for the results (default: results)",

@@ -15,6 +15,7 @@ from ..kinds import reason_of
 from ..kinds.registry import look_in
 from ..results import ResultFolder, StoreError, refuse_missing, refuse_obstacles, write_atomically
 from ..runtime.errors import UserError, discard
+from ..runtime.paths import user_path
 from ..runtime.signals import ending_at_once
 from .options import Subcommand
 
@@ -197,10 +198,12 @@ def _parser() -> argparse.ArgumentParser:
         "The runs of two folders or more are put side by side besides.",
         epilog="Exit codes: as of the run that left the results.",
     )
-    made.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a folder of results, as results/residual")
+    made.add_argument(
+        "folders", nargs="+", type=user_path, metavar="DIR", help="a folder of results, as results/residual"
+    )
     made.add_argument(
         "--out",
-        type=Path,
+        type=user_path,
         metavar="DIR",
         help="folder for the page of the runs side by side (default: side_by_side, in the folder that holds all DIR)",
     )

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from ..kinds import validation_error
-from ..kinds.values import WHOLE, distinct
+from ..kinds.values import WHOLE, FileName, distinct
 from .arrays import DataError
 from .classes import ClassSource, Labelled
 from .source import SOURCES
@@ -31,7 +31,7 @@ class Cifar10(ClassSource):
 
     unswept: ClassVar[frozenset[str]] = frozenset({"kind", "path", "batches"})
 
-    path: str = Field(min_length=1, examples=["cifar-10-batches-bin"])
+    path: FileName = Field(examples=["cifar-10-batches-bin"])
     """The folder of the files; a relative path starts in the folder of the scenario file."""
     batches: Annotated[tuple[Batch, ...], Field(min_length=1), AfterValidator(distinct)] = Field(
         default=(1, 2, 3, 4, 5), examples=[[1]]

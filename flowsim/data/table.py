@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runtime.memory import beyond_memory
+from ..runtime.paths import user_path
 from .arrays import (
     Array,
     DataError,
@@ -82,7 +83,7 @@ def read_labelled(
 def _read(
     path: str | PathLike[str], readers: dict[str, Callable[..., Read]], target: Names, features: Names | None
 ) -> Read:
-    file = Path(path)
+    file = user_path(path)
     try:
         if file.is_dir():
             raise DataError(f"{file}: this is a folder: expected a .csv or .npz file")

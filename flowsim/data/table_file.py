@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from ..kinds import validation_error
-from ..kinds.values import Names
+from ..kinds.values import FileName, Names
 from .classes import ClassSource, Labelled
 from .scaling import standardize, unit_regressor
 from .source import SOURCES, Data, DataSource
@@ -21,7 +21,7 @@ class _OfTable(DataSource):
 
     unswept: ClassVar[frozenset[str]] = frozenset({"kind", "path", "target"})
 
-    path: str = Field(min_length=1, examples=["data/diabetes.csv"])
+    path: FileName = Field(examples=["data/diabetes.csv"])
     """A .csv or .npz file; a relative path starts in the folder of the scenario file."""
 
     def files_read(self) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class _OfTable(DataSource):
 class LabelledFile(_OfTable, ClassSource):
     """Samples of classes from a CSV file (columns of numbers, one of labels) or an NPZ file (arrays)."""
 
-    path: str = Field(min_length=1, examples=["data/flowers.csv"])
+    path: FileName = Field(examples=["data/flowers.csv"])
     """A .csv or .npz file; a relative path starts in the folder of the scenario file."""
     target: str = Field(default="y", min_length=1, examples=["species"])
     """The column, or the array of an NPZ file, that holds the labels: whole numbers, or words in a CSV file."""

@@ -15,6 +15,7 @@ import jax
 from jaxtyping import PyTree
 
 from ..runtime.identity import identity_of
+from ..runtime.paths import user_path
 
 State = TypeVar("State")
 
@@ -33,7 +34,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike, request: PyTree, seconds: float, untouched: float = 600.0):
-        self.path, self.seconds = Path(path), seconds
+        self.path, self.seconds = user_path(path), seconds
         _refuse_unwritable(self.path)
         self._identity = identity_of(request).encode()
         self._saved_at = time.monotonic()

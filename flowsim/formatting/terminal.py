@@ -99,8 +99,10 @@ def fitted(table: Table | Text, width: int, encodings: Collection[str] = ()) -> 
 
 def _limited(text: Any, encodings: Collection[str]) -> Any:
     """Return text as the encodings can hold it; one that changes loses the styles of its parts."""
-    spelled = text if text is None else encodable(str(text), encodings)
-    return text if text is None or spelled == str(text) else Text(spelled, text.style if isinstance(text, Text) else "")
+    if text is None:
+        return None
+    spelled = encodable(str(text), encodings)
+    return text if spelled == str(text) else Text(spelled, text.style if isinstance(text, Text) else "")
 
 
 def _spelled_table(table: Table, encodings: Collection[str]) -> Table:

@@ -1,5 +1,6 @@
 """Sections of YAML: what every one of them obeys, the kinds of value they hold, and their validation errors."""
 
+import os
 import types
 import typing
 from collections import Counter
@@ -64,6 +65,7 @@ Names = Annotated[
     AfterValidator(distinct),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
+FileName = Annotated[str, Field(min_length=1), AfterValidator(os.path.expanduser)]  # as `user_path`, but not rewritten
 
 
 class Section(BaseModel):

@@ -21,6 +21,7 @@ from ..results.reading import read_json
 from ..results.runs import read_runs
 from ..results.schema import BOUNDS, CRITICAL, RUN
 from ..results.store import FIGURES, PAGE, SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
+from ..runtime.paths import user_path
 from .differences import differences, differences_table
 from .figures import figures_of_folders, plot_folders
 from .frame import runs_frame
@@ -143,7 +144,7 @@ class SideBySide(Shown):
         What an earlier call left there is replaced, as it can be made again, and other files stay. Raises `StoreError`
         where the folder holds something and no earlier call made it, and where it cannot be written.
         """
-        folder = Path(folder)
+        folder = user_path(folder)
         refuse_foreign(folder)
         here = ResultFolder(folder, lambda: refuse_foreign(folder))
         figures = self.figures()

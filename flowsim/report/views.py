@@ -20,6 +20,7 @@ from ..kinds import reason_of
 from ..results import ResultFolder, Results
 from ..results.runs import read_runs
 from ..results.trajectories import dataset_of
+from ..runtime.paths import user_path
 from ..sweeps.sweep import Sweep
 from ..theory import Claim, Statement, Statements
 from .document import Document, document, save, save_sweep, sweep_shown, write_sweep
@@ -79,7 +80,7 @@ class StoredRuns(Shown):
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
         """Write the data set, the summary and the figures into `folder`, as `Comparison.save`; return their paths."""
-        return save(self.dataset, Path(folder), overwrite=overwrite)
+        return save(self.dataset, user_path(folder), overwrite=overwrite)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -125,7 +126,7 @@ class StoredSweep(Shown):
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
         """Write the data set, the summary and the figures into `folder`, as `Sweep.save`; return their paths."""
-        return save_sweep(self.dataset, Path(folder), overwrite=overwrite)
+        return save_sweep(self.dataset, user_path(folder), overwrite=overwrite)
 
     def write(self, here: ResultFolder) -> list[Path]:
         """Write the data set, the summary and the figures into a folder that is held for the sweep."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..formatting.presentation import Shown, view_of
 from ..kinds.registry import OUTSIDE
+from ..runtime.paths import user_path
 from .reading import AGAIN, ForeignContentError, StoreError, damaged, read_dataset, read_json, read_yaml, refuse_missing
 from .schema import faults_of_sweep, faults_of_texts, faults_of_trajectories
 from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, copy_results
@@ -89,7 +90,7 @@ class Results(Shown):
 
         Raises `StoreError` where the folder holds something, unless `overwrite`, and where it cannot be written.
         """
-        return copy_results(self.folder, Path(folder), overwrite=overwrite)
+        return copy_results(self.folder, user_path(folder), overwrite=overwrite)
 
     def __repr__(self) -> str:
         parts = [repr(part) for part in (self.comparison, self.swept) if part is not None]
@@ -193,7 +194,7 @@ def open_results(folder: str | Path, *, trust: bool = False) -> Results:
         >>> print(flowsim.open_results(folder).trajectories["dynamics"].values)
         ['gradient_flow' 'gradient_descent']
     """
-    folder = Path(folder)
+    folder = user_path(folder)
     refuse_missing(folder)
     found = {name: _dataset(folder / file) for name, file in _DATASETS.items()}
     if not any(dataset is not None for dataset in found.values()):

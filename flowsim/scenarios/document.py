@@ -14,6 +14,7 @@ from yaml.reader import ReaderError
 
 from ..kinds import KeyPath
 from ..runtime.errors import UserError
+from ..runtime.paths import user_path
 
 AXES = ("sweep", "over")
 
@@ -53,6 +54,7 @@ def printable(key: str) -> str:
 
 def read_document(path: Path, *, most_bytes: int = 2**20) -> Document:
     """Read one YAML file. Raises `ScenarioError` if it is absent, unreadable, too large, or no mapping."""
+    path = user_path(path)
     no_scenario = {"expected": "the keys of a scenario", "write": "at least data: and network:"}
     try:
         with path.open("rb") as stream:
@@ -81,6 +83,7 @@ def header_comment(path: Path) -> str:
     It ends at the first line that is no comment. A line for an editor's language server is no part of it. It is empty
     where there is none, and for what can be read only once, such as a pipe.
     """
+    path = user_path(path)
     if not path.is_file():
         return ""
     found: list[str] = []

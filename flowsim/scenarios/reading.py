@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ..comparison.records import DEFAULT_STEPS
 from ..kinds import KeyPath, within
 from ..kinds.registry import OUTSIDE, look_in, shadowed
+from ..runtime.paths import user_path
 from .document import (
     Document,
     Override,
@@ -46,18 +47,19 @@ def read_scenario(
         ScenarioError: One line for each thing wrong, for a file that cannot be read, is not YAML, or breaks the schema,
             and for a data file that is not there.
     """
-    look_in(Path(path).parent)
-    written, overrides = read_document(Path(path)), tuple(overrides)
+    path = user_path(path)
+    look_in(path.parent)
+    written, overrides = read_document(path), tuple(overrides)
     document = override(written, overrides)
     _check_overrides(overrides, document)
-    _check_modules(document, Path(path).parent)
+    _check_modules(document, path.parent)
     try:
         scenario = Scenario.model_validate(document.value)
     except ValidationError as error:
         raise ScenarioError("\n".join(complaints(error, document))) from None
     for part in _long_parts(scenario):
         notice(f"{path}: {part}")
-    for error in within(("data",), scenario.data.absences(Path(path).parent)):
+    for error in within(("data",), scenario.data.absences(path.parent)):
         raise ScenarioError(custom_complaint(error, document))
     _check_points(scenario, document)
     return scenario

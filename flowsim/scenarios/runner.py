@@ -27,6 +27,7 @@ from ..probes import HELD_OUT, PROBES, BatchProbe, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Minibatches, Problem, RegularizedRisk
 from ..results.schema import MEASURES
 from ..runtime.errors import UserError
+from ..runtime.paths import user_path
 from ..solvers import SOLVERS
 from ..solvers.field import checked_parts
 from .document import ScenarioError
@@ -210,7 +211,7 @@ def _samplers(scenario: Scenario) -> Iterator[tuple[str, Minibatches | None]]:
 def read_data(scenario: Scenario, folder: Path) -> Data:
     """Draw or read the data of `scenario`. Raises as `build` does."""
     with failing(f"data of kind {scenario.data.kind}"):
-        found = scenario.data.load(seeds.generator(scenario.seed, "data"), folder)
+        found = scenario.data.load(seeds.generator(scenario.seed, "data"), user_path(folder))
         check_data(found)
     if found.classes is not None:
         wanted = found.labels

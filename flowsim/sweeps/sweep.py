@@ -22,6 +22,7 @@ from ..probes import Probe, probe_of
 from ..problems import Problem, check_problem
 from ..results import BLOCKS
 from ..runtime.identity import digest_of, identity_of
+from ..runtime.paths import user_path
 from ..scenarios.sweep_settings import MOST_CELLS
 from ..scenarios.values import MOST_STEPS
 from ..solvers.field import check_step_count
@@ -153,9 +154,10 @@ def sweep(
     planned = planned_cells(ingredients, grid, {"sweep": description})
     if folder is None:
         return _compute(planned, None, jobs, progress)
-    store = BlockStore(Path(folder) / BLOCKS)
+    folder = user_path(folder)
+    store = BlockStore(folder / BLOCKS)
     store.refuse_obstacles()
-    with sweep_folder(Path(folder), planned.layout.attrs, overwrite=overwrite) as here:
+    with sweep_folder(folder, planned.layout.attrs, overwrite=overwrite) as here:
         found = _compute(planned, store, jobs, progress)
         view_of(found).write(here)
     return found

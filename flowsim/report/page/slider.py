@@ -14,6 +14,7 @@ from ...formatting import format_number
 from ...results import Results, open_results
 from ...results.runs import RecordedRun
 from ...results.store import write_atomically
+from ...runtime.paths import user_path
 from ..panels import INK, PATH, Axis, Curve, Guide, Key, Panel, TrajectoryPanels, plane_panels
 from ..panels.panel import LABELS, Limits, data_limits
 from ..views import StoredRuns
@@ -61,7 +62,7 @@ def slider(
         runs = open_results(runs)
     dataset = runs.required("trajectories") if isinstance(runs, Results) else runs.to_dataset()
     html = slider_page(dataset, title)
-    return write_atomically(Path(path), lambda temporary: temporary.write_text(html, encoding="utf-8"))
+    return write_atomically(user_path(path), lambda temporary: temporary.write_text(html, encoding="utf-8"))
 
 
 def slider_page(dataset: xarray.Dataset, title: str) -> str:
