@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import xarray
@@ -16,6 +17,7 @@ import yaml
 from made_runs import files
 from matplotlib.figure import Figure
 
+from flowsim.report import Drawing
 from flowsim.results.reading import read_dataset
 from flowsim.results.store import StoreError, remove_temporaries, result_folder, write_atomically
 
@@ -123,6 +125,17 @@ def test_results_lie_where_the_house_keeps_them_and_opening_them_writes_nothing(
     assert b"CreationDate" not in pdf.read_bytes()
     names = {"scenario.yaml", "summary.json", "trajectories.nc", "figures/risk.png", "figures/risk.pdf"}
     assert set(files(tmp_path / "results" / "mlp")) == names
+
+
+@pytest.mark.parametrize("chosen", [3, 42])
+def test_the_fonts_of_a_pdf_are_true_type_and_the_settings_of_the_user_stay(tmp_path, chosen):
+    with matplotlib.rc_context({"pdf.fonttype": chosen}):
+        _, pdf = result_folder(tmp_path, "mlp", SCENARIO).write_figure("risk", figure())
+        assert b"/Type3" not in pdf.read_bytes()
+        assert b"/FontFile2" in pdf.read_bytes()
+        Drawing().add_subplot().figure.savefig(tmp_path / "mine.pdf")
+        assert b"/Type3" not in (tmp_path / "mine.pdf").read_bytes()
+        assert matplotlib.rcParams["pdf.fonttype"] == chosen
 
 
 def test_a_scenario_is_stored_with_its_environment(tmp_path):

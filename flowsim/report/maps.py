@@ -19,7 +19,7 @@ from .panels import NODES, Spectra, TrajectoryPanels, subsample
 from .panels.panel import label_of
 from .panels.view import TimeView
 from .probes_table import ROWS
-from .style import FLOW, STYLE, THRESHOLD, run_look, set_ticks
+from .style import FLOW, STYLE, THRESHOLD, Drawing, run_look, set_ticks
 
 MOST = 4
 """How many runs stand beside each other: the flow, and of the others those that are spread over all."""
@@ -105,7 +105,7 @@ def _chosen(panels: TrajectoryPanels, name: str) -> list[RecordedRun]:
 def _grid(rows: int, runs: Sequence[RecordedRun]) -> tuple[Figure, np.ndarray]:
     """Return a figure with a column for each run, as wide as one or two columns of a paper."""
     width = 3.3 if len(runs) == 1 else 6.6
-    figure = Figure(figsize=(width, 2.0 * rows + 0.2), layout="constrained")
+    figure = Drawing(figsize=(width, 2.0 * rows + 0.2), layout="constrained")
     drawn = figure.subplots(rows, len(runs), squeeze=False, sharey="row", sharex="row")
     for axes in drawn.ravel():
         set_ticks(axes)

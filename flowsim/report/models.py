@@ -17,7 +17,7 @@ from ..formatting import format_number, with_entries
 from ..formatting.terminal import empty_table
 from ..results.runs import Recorded, RecordedRun, read_runs
 from .render_paper import legend_above
-from .style import FLOW, STYLE, THRESHOLD, set_ticks
+from .style import FLOW, STYLE, THRESHOLD, Drawing, set_ticks
 
 _PREDICTED = ("sharpness", OSCILLATION.name, MEAN_RISK.name, MEAN_EXCESS_RISK.name)
 _REMARKS = (
@@ -134,7 +134,7 @@ def _figure(shown: Recorded, descent: RecordedRun, models: Sequence[RecordedRun]
     """Return the figure of one descent with its first panels: sharpness, risk, distance."""
     draw = (_draw_sharpness, _draw_risk, _draw_distance)[:panels]
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.3, 1 + 1.2 * panels), layout="constrained")
+        figure = Drawing(figsize=(3.3, 1 + 1.2 * panels), layout="constrained")
         rows = figure.subplots(panels, sharex=True, squeeze=False)[:, 0]
         for axes in rows:
             set_ticks(axes)

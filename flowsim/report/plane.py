@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from .panels import Panel, TrajectoryPanels, plane_panels
 from .render_paper import legend_above
-from .style import STYLE, set_ticks
+from .style import STYLE, Drawing, set_ticks
 
 
 def plane_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
@@ -19,7 +19,7 @@ def plane_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
 def _drawn(panel: Panel, bounded: set[str]) -> Figure:
     """Return the figure of the paths, with the common start marked, and the ends of those runs that are `bounded`."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.3, 3.0), layout="constrained")
+        figure = Drawing(figsize=(3.3, 3.0), layout="constrained")
         drawn = figure.add_subplot()
         set_ticks(drawn)
         for key, x, y in ((curve.key, curve.x, curve.y) for curve in panel.curves):

@@ -14,13 +14,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from .panels import Axis, Curve, Guide, Panel, envelope_of, subsample
-from .style import BOUND, FLOW, STYLE, THRESHOLD, THRESHOLD_ID, set_ticks
+from .style import BOUND, FLOW, STYLE, THRESHOLD, THRESHOLD_ID, Drawing, set_ticks
 
 
 def figure_of(panel: Panel, size: tuple[float, float] = STYLE["figure.figsize"]) -> Figure:
     """Return the figure of one panel of runs against time, with a legend above it, of a size in inches."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Drawing(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         set_ticks(axes)
         draw_panel(axes, panel)
@@ -33,7 +33,7 @@ def figure_of_facets(panels: Sequence[Panel]) -> Figure:
     """Return the figure of panels of a sweep, two in a row, of which each is as wide as a column of a paper."""
     columns, rows = min(len(panels), 2), (len(panels) + 1) // 2
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.3 * columns, 2.25 * rows + 0.4), layout="constrained")
+        figure = Drawing(figsize=(3.3 * columns, 2.25 * rows + 0.4), layout="constrained")
         drawn = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
         for axes in drawn[len(panels) :]:
             axes.remove()

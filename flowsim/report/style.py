@@ -5,8 +5,10 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from ..results.runs import Run
+from ..results.store import FONTS
 
 STYLE: dict[Any, Any] = {
     "figure.figsize": (3.3, 2.5),
@@ -31,6 +33,17 @@ STYLE: dict[Any, Any] = {
     "axes.formatter.useoffset": False,
 }
 """Settings for `matplotlib.rc_context`; figures made under them may be saved outside of it."""
+
+
+class Drawing(Figure):
+    """A figure that `savefig` writes with TrueType fonts into PDF, PS and EPS, whatever the global settings are."""
+
+    def savefig(self, *arguments: Any, **options: Any) -> None:
+        """Save the figure, as Matplotlib's does."""
+        # Matplotlib reads the font type when it writes a file, long after the context in which the figure was made.
+        with matplotlib.rc_context(FONTS):
+            super().savefig(*arguments, **options)
+
 
 FLOW: dict[str, Any] = {"color": "black", "linewidth": 2.4, "solid_capstyle": "round", "zorder": 2.4}
 BOUND: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": ":", "zorder": 2.05}

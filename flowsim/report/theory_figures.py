@@ -12,7 +12,7 @@ from ..results import TheoryResults
 from .panels import Panel
 from .panels.theory import TheoryPanels
 from .render_paper import draw_sweep_panel
-from .style import STYLE, set_ticks
+from .style import STYLE, Drawing, set_ticks
 
 # Sides that agree lie on one another: the smaller one is drawn inside the larger.
 _SIDES: dict[str, dict[str, Any]] = {
@@ -36,7 +36,7 @@ def _sides_figure(panels: TheoryPanels) -> Figure:
     names, keys = panels.names, panels.keys
     with matplotlib.rc_context(STYLE):
         size = (0.9 + 1.7 * len(keys), 0.5 + 1.15 * len(names))
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Drawing(figsize=size, layout="constrained")
         drawn = figure.subplots(len(names), len(keys), squeeze=False, sharex="col")
         for place, (column, key) in enumerate(zip(drawn.T, keys, strict=True)):
             column[0].set_title(key.label, fontsize=8)
@@ -95,7 +95,7 @@ def _time_label(time: float, position: int | None = None) -> str:
 
 def _conditioning_figure(panel: Panel) -> Figure:
     with matplotlib.rc_context(STYLE):
-        figure = Figure(layout="constrained")
+        figure = Drawing(layout="constrained")
         axes = figure.add_subplot()
         draw_sweep_panel(axes, panel)
         axes.legend(loc="upper left")

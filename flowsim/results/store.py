@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SCENARIO, SUMMARY, TRAJECTORIES, FIGURES = "scenario.yaml", "summary.json", "trajectories.nc", "figures"
 SWEEP, THEORY, PAGE, _LOCK = "sweep.nc", "theory.nc", "report.html", ".lock"
 BLOCKS = ".blocks"  # next to the folders of results, and shared by them
+FONTS: dict[Any, Any] = {"pdf.fonttype": 42, "ps.fonttype": 42}
+"""Settings of Matplotlib for TrueType fonts: journals and conferences refuse Type 3, its default."""
 _TEMPORARY = re.compile(r"\..*-[0-9a-f]{16}(\.\w+)?", re.DOTALL)
 
 
@@ -215,10 +217,13 @@ class ResultFolder:
     def write_figure(self, name: str, figure: "Figure") -> tuple[Path, Path]:
         """Write figures/name.png and figures/name.pdf; the same figure gives the same bytes."""
 
+        import matplotlib  # not above: what only stores needs no Matplotlib
+
         def save(suffix: str, **options: Any) -> Path:
             # Drawn in memory: Matplotlib's PDF writer fails in another way than the disk that it meets full.
             drawn = io.BytesIO()
-            figure.savefig(drawn, format=suffix, **options)
+            with matplotlib.rc_context(FONTS):
+                figure.savefig(drawn, format=suffix, **options)
             return self._write(f"{FIGURES}/{name}.{suffix}", drawn.getvalue())
 
         png = save("png", dpi=200, metadata={"Software": None})

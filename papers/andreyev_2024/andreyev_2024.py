@@ -19,7 +19,7 @@ from flowsim.kinds import validation_error
 from flowsim.probes import BatchSharpness, Label, MeanSquareSharpness, Moment, Probe, SharpnessGap
 from flowsim.problems import Problem
 from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, THRESHOLD, set_ticks
+from flowsim.report.style import STYLE, THRESHOLD, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.report.sweeps.intervals import quartiles
 from flowsim.results import Figure, Results
@@ -195,7 +195,7 @@ class Course(Figure):
         """Return two panels: the sharpness with three batches; the curvatures of one where the learning rate falls."""
         small, full, lower, larger = courses(results)
         with matplotlib.rc_context(STYLE):
-            figure = matplotlib.figure.Figure(figsize=(6.6, 2.9), layout="constrained")
+            figure = Drawing(figsize=(6.6, 2.9), layout="constrained")
             left, right = figure.subplots(1, 2)
             for place, one in enumerate((small, larger, full)):
                 begins = f", from $t = {one.begins:.3g}$" if one is larger else ""
@@ -481,7 +481,7 @@ class Plateaus(Figure):
         late = _batches(_late(found))
         early = _early(found)
         with matplotlib.rc_context(STYLE):
-            figure = matplotlib.figure.Figure(figsize=(6.6, 2.7), layout="constrained")
+            figure = Drawing(figsize=(6.6, 2.7), layout="constrained")
             left, right = figure.subplots(1, 2)
             looks = {"sharpness": ("black", "o", "$S$"), "mean_square": ("tab:blue", "s", "mean-square sharpness")}
             looks["batch_sharpness"] = ("tab:orange", "^", "batch sharpness")

@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 from flowsim.data import Data, DataSource
 from flowsim.kinds import validation_error
 from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, set_ticks
+from flowsim.report.style import STYLE, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
@@ -153,7 +153,7 @@ class Grokking(Figure):
         """Return two panels: training and test risk over t, and test risk over λt."""
         found = courses(results.required("sweep"))
         with matplotlib.rc_context(STYLE):
-            figure = matplotlib.figure.Figure(figsize=(6.6, 2.7), layout="constrained")
+            figure = Drawing(figsize=(6.6, 2.7), layout="constrained")
             left, right = figure.subplots(1, 2, sharey=True)
             for number, course in enumerate(found):
                 _draw(left, right, course, number / max(1, len(found) - 1))

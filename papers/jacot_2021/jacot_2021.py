@@ -26,7 +26,7 @@ from flowsim.networks import DeepLinear, NetworkRecipe, split
 from flowsim.probes import Label, Moment, Probe
 from flowsim.problems import LinearRegression, Problem
 from flowsim.report.render_paper import legend_above
-from flowsim.report.style import BOUND, STYLE, set_ticks
+from flowsim.report.style import BOUND, STYLE, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
@@ -376,7 +376,7 @@ def saddle_to_saddle(courses: list[Course]) -> matplotlib.figure.Figure:
     """Return the figure; the risks are those of the first draw."""
     depths, scales = sorted({one.depth for one in courses}), sorted({one.scale for one in courses}, reverse=True)
     with matplotlib.rc_context(STYLE):
-        figure = matplotlib.figure.Figure(figsize=(6.6, 3.6), layout="constrained")
+        figure = Drawing(figsize=(6.6, 3.6), layout="constrained")
         panels = figure.subplots(2, max(1, len(depths)), sharey="row", squeeze=False)
         for (above, below), depth in zip(panels.T, depths, strict=False):  # one empty panel where every start failed
             here = [one for one in courses if one.depth == depth]

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
 from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, THRESHOLD, THRESHOLD_ID, set_ticks
+from flowsim.report.style import STYLE, THRESHOLD, THRESHOLD_ID, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.results.runs import read_runs
@@ -151,7 +151,7 @@ class WarmUp(Figure):
         """Return one panel: medians over the time of warm-up with quartiles, and 2/S(0) in the median."""
         found = tolerances(results.required("sweep"))
         with matplotlib.rc_context(STYLE):
-            figure = matplotlib.figure.Figure(figsize=(3.3, 2.7), layout="constrained")
+            figure = Drawing(figsize=(3.3, 2.7), layout="constrained")
             axes = figure.subplots()
             for number, one in enumerate(found):
                 colour = matplotlib.colormaps["viridis"](0.15 + 0.6 * number / max(1, len(found) - 1))
@@ -278,7 +278,7 @@ class Course(Figure):
         """Return one panel: the sharpness after every warm-up, and 2/η(t) dashed, in the same colour."""
         found = warm_ups(results)
         with matplotlib.rc_context(STYLE):
-            figure = matplotlib.figure.Figure(figsize=(3.3, 2.9), layout="constrained")
+            figure = Drawing(figsize=(3.3, 2.9), layout="constrained")
             axes = figure.subplots()
             for number, one in enumerate(found):
                 colour = matplotlib.colormaps["viridis"](0.1 + 0.75 * number / max(1, len(found) - 1))

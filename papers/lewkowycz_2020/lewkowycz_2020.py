@@ -20,7 +20,7 @@ from flowsim.data import Data, DataSource
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
 from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, THRESHOLD, set_ticks
+from flowsim.report.style import STYLE, THRESHOLD, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.results.runs import place_of, read_runs
@@ -164,7 +164,7 @@ class Phases(Figure):
         """Return two panels over ηS(0): the sharpness at the end, and the largest risk on the way."""
         highest_peak, single = 1e6, _single(results)
         with matplotlib.rc_context(STYLE):
-            figure = matplotlib.figure.Figure(figsize=(3.3, 3.9), layout="constrained")
+            figure = Drawing(figsize=(3.3, 3.9), layout="constrained")
             upper, lower = figure.subplots(2, 1, sharex=True)
             _draw_sharpness(upper, descents_of(results.required("sweep")))
             for axes in (upper, lower):

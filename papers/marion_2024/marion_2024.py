@@ -23,7 +23,7 @@ from flowsim.kinds import validation_error
 from flowsim.networks import split
 from flowsim.probes import Label, Moment, Probe
 from flowsim.problems import Problem
-from flowsim.report.style import BOUND, STYLE, set_ticks
+from flowsim.report.style import BOUND, STYLE, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
@@ -171,7 +171,7 @@ def sharpening(curves: "list[SharpnessCurve]") -> matplotlib.figure.Figure:
     """Return the figure: above, the first flow from each scale at a middle depth; below, all of them."""
     depths = sorted({one.depth for one in curves})
     with matplotlib.rc_context(STYLE):
-        figure = matplotlib.figure.Figure(figsize=(3.3, 5.4), layout="constrained")
+        figure = Drawing(figsize=(3.3, 5.4), layout="constrained")
         sharpness, rate, rise = figure.subplots(3, 1)
         if depths:
             shown = depths[len(depths) // 2]

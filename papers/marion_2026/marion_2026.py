@@ -17,7 +17,7 @@ from flowsim.comparison.models import DISTANCE, GRADIENT, SHARPNESS, records_at
 from flowsim.kinds import validation_error
 from flowsim.probes import Oscillation
 from flowsim.report.render_paper import legend_above
-from flowsim.report.style import FLOW, STYLE, THRESHOLD, set_ticks
+from flowsim.report.style import FLOW, STYLE, THRESHOLD, Drawing, set_ticks
 from flowsim.results import Figure, Results
 from flowsim.results.runs import RecordedRun, read_runs
 from flowsim.scenarios import Scenario
@@ -62,7 +62,7 @@ class AtTheEdge(Figure):
         trajectories = results.required("trajectories")
         descents, flow = descents_of(trajectories), read_runs(trajectories).flow
         with matplotlib.rc_context(STYLE):
-            figure = matplotlib.figure.Figure(figsize=(3.3, 4.2), layout="constrained")
+            figure = Drawing(figsize=(3.3, 4.2), layout="constrained")
             sharpness, amplitude = figure.subplots(2, 1, sharex=True)
             sharpness.plot(flow.along("time"), flow.along("sharpness"), **(FLOW | {"linewidth": 1.2, "label": "GF"}))
             for number, one in enumerate(descents):

@@ -18,7 +18,7 @@ from flowsim.comparison.models import DISTANCE, OSCILLATION, SHARPNESS
 from flowsim.kinds import validation_error
 from flowsim.probes import SquaredNorm
 from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, set_ticks
+from flowsim.report.style import STYLE, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.results.runs import Run
@@ -145,7 +145,7 @@ class WhichModel(Figure):
         """Return four panels: closeness over reach, and sharpness, amplitude and onset over those of descent."""
         found = seen(results.required("sweep"))
         with matplotlib.rc_context(STYLE):
-            figure = matplotlib.figure.Figure(figsize=(6.6, 4.6), layout="constrained")
+            figure = Drawing(figsize=(6.6, 4.6), layout="constrained")
             (closer, sharpness), (amplitude, onset) = figure.subplots(2, 2)
             for model, colour in zip(found.models, COLOURS, strict=False):
                 look = {"color": colour, "marker": "o", "markersize": 3.5, "linestyle": "", "alpha": 0.7}

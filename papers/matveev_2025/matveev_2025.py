@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from flowsim.data import Data, DataSource
 from flowsim.kinds import validation_error
 from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, THRESHOLD, set_ticks
+from flowsim.report.style import STYLE, THRESHOLD, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.report.sweeps.intervals import Interval, quartiles
 from flowsim.results import Figure, Results
@@ -237,7 +237,7 @@ class NormAndSharpness(Figure):
         found = limits_of(results.required("sweep"))
         features = results.scenario["data"]["features"]
         with matplotlib.rc_context(STYLE):
-            figure = matplotlib.figure.Figure(figsize=(6.6, 3.9), layout="constrained")
+            figure = Drawing(figsize=(6.6, 3.9), layout="constrained")
             (norm, sharpness), (sparse, dense) = figure.subplots(2, 2, sharex=True)
             norm.set_xscale("log")  # before the limits are known, which are to be above zero
             for number, one in enumerate(found):

@@ -15,7 +15,7 @@ from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
 from flowsim.probes import NormalizedMargin
 from flowsim.report.render_paper import legend_above
-from flowsim.report.style import BOUND, STYLE, run_look, set_ticks
+from flowsim.report.style import BOUND, STYLE, Drawing, run_look, set_ticks
 from flowsim.results import Figure, Results
 from flowsim.results.runs import RecordedRun, read_runs
 from flowsim.scenarios import Scenario
@@ -65,7 +65,7 @@ class RiskOverTime(Figure):
         trajectories = results.required("trajectories")
         flow, descents = risk_curves_of(trajectories)
         with matplotlib.rc_context(STYLE):
-            figure = matplotlib.figure.Figure(figsize=(3.3, 2.7), layout="constrained")
+            figure = Drawing(figsize=(3.3, 2.7), layout="constrained")
             axes = figure.add_subplot()
             for run, curve in zip(_flow_and_descents(trajectories), (flow, *descents), strict=True):
                 look = run_look(run.run)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ...report.panels.sweep import MEDIANS, SHARES
 from ...report.render_paper import legend_above, name_statistic
-from ...report.style import STYLE
+from ...report.style import STYLE, Drawing
 from ...results import Results
 from ...results.runs import read_runs
 from ...theory import Claim
@@ -64,7 +64,7 @@ class Content:
         count = len(self.panels) + 2 * len(descents)
         with matplotlib.rc_context(STYLE):
             columns, rows = min(count, 2), (count + 1) // 2
-            figure = Figure(figsize=(3.3 * columns, 2.25 * rows + 0.35), layout="constrained")  # 0.35 for the legend
+            figure = Drawing(figsize=(3.3 * columns, 2.25 * rows + 0.35), layout="constrained")  # 0.35 for the legend
             axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
             for draw, ax in zip(self.panels, axes, strict=False):
                 draw(ax, sweep)
