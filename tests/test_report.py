@@ -133,6 +133,12 @@ class TestFigures:
         assert {tuple(figure.get_size_inches()) for figure in figures.values()} == {COLUMN}
         assert list(figures) == ["squared_distance", "sharpness", "distance"]
         assert list(report.figures(alone.to_dataset())) == ["squared_distance", "sharpness"]
+        assert {type(figure) for figure in figures.values()} == {report.Drawing}  # with TrueType fonts, when saved
+
+    def test_the_figure_of_the_progress_is_called_after_the_quantity_that_it_shows(self, data, nonlinear):
+        assert list(report.figures(nonlinear.to_dataset())) == ["risk", "sharpness", "distance"]
+        without = data.assign(squared_distance=np.nan * data["squared_distance"])
+        assert next(iter(report.figures(without))) == "excess_risk"
 
     @pytest.mark.slow
     def test_text_is_readable_nothing_is_cut_off_at_the_edge_and_all_is_written_without_a_warning(

@@ -74,8 +74,9 @@ class Drawn(Shown):
     def figures(self) -> "dict[str, Figure]":
         """Return the figures by name.
 
-        Of runs from one initialization these are "squared_distance", "sharpness", beside descents "distance", and
-        those of probes; of a sweep "sharpness", how far runs came, and where a run diverged, "divergence".
+        Of runs from one initialization these are "sharpness", beside descents "distance", those of probes, and how far
+        runs came: "squared_distance", for networks without a regressor "excess_risk", and "risk" if its minimum is
+        unknown. Of a sweep these are "sharpness", how far runs came, and where a run diverged, "divergence".
         """
         return view_of(self).figures()
 

@@ -27,9 +27,9 @@ _ACROSS = (6.8, 3.2)  # both columns of a paper, in inches: the legend names fol
 def figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     """Return all figures of a data set of trajectories by name.
 
-    They are "squared_distance", "sharpness" where it was followed, with runs beside the flow "distance", one for each
-    probe by its name, of one number for each layer a map, "spectrum", "plane" and "sharpest_plane" where they were
-    asked for, and one of the models of each descent.
+    They are "squared_distance", or "excess_risk" or "risk" where no more is known, "sharpness" where it was followed,
+    with runs beside the flow "distance", one for each probe by its name, of one number for each layer a map,
+    "spectrum", "plane" and "sharpest_plane" where they were asked for, and one of the models of each descent.
     """
     panels = TrajectoryPanels.of(dataset)
     drawn: dict[str, Figure | None] = {**plane_figures(dataset)} if PATH in dataset else {}
@@ -39,7 +39,7 @@ def figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     if NODES in dataset:
         drawn["spectrum"] = spectrum_figure(dataset)
     made = {name: figure for name, figure in drawn.items() if figure is not None}
-    made["squared_distance"] = figure_of(panels.panel(panels.measure_of_progress))
+    made[panels.measure_of_progress] = figure_of(panels.panel(panels.measure_of_progress))
     if panels.is_followed("sharpness"):
         made["sharpness"] = figure_of(panels.panel("sharpness"))
     if panels.shown.others and panels.shown.has_flow:
