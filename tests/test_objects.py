@@ -188,6 +188,18 @@ class TestStatements:
         assert "below one" in str(claim)
         assert len(_page(claim).findall(".//th")) == 3
 
+    def test_a_statement_that_fails_reads_so_and_its_sides_stand_under_heads_that_are_right(self, both):
+        claim = "the risk at the end is at most that at the start"
+        failing = judge("risk falls", claim, 0.35, 0.25, assumptions=MET)
+        about = flowsim.RunStatements(report.views.read_runs(both.to_dataset()).others[0].run, (failing,))
+        for table in (str(failing), str(Statements((failing,))), str(about)):
+            words = " ".join(table.split())
+            assert "claimed smaller claimed larger margin" in words
+            assert "0.35 0.25 -0.2857 fails" in words
+            assert f"risk falls fails: it does not hold that {claim}" in words
+        assert _headers(failing)[1:3] == ["claimed smaller", "claimed larger"]
+        assert list(Statements((failing,)).to_dataframe()[["smaller", "larger"]].iloc[0]) == [0.35, 0.25]
+
     def test_statements_about_runs_are_those_of_their_table(self, both):
         held = judge("held", "a ≤ b", 1.0, 2.0, assumptions=MET)
         about = flowsim.RunStatements(report.views.read_runs(both.to_dataset()).others[0].run, (held,))

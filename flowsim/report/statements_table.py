@@ -12,7 +12,7 @@ from ..comparison import RunStatements, edge_statements
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
 from ..theory import Claim, Statement, Verdict
-from .theory_table import sides_table, summary_of_statement
+from .theory_table import failure_of, sides_table, summary_of_statement
 
 
 def statements_table(dataset: xarray.Dataset, title: str) -> Table | None:
@@ -50,7 +50,7 @@ def _shown(found: Sequence[RunStatements]) -> list[tuple[RunStatements, Statemen
 def _remarks(found: Sequence[RunStatements]) -> list[str]:
     """Return the lines under the table: what a statement says that fails, what is known of others, and of which not."""
     shown = [statement for _, statement in _shown(found)]
-    failed = [f"{one.name} fails: {one.claim}" for one in shown if one.verdict is Verdict.FAILS]
+    failed = [failure_of(one) for one in shown if one.verdict is Verdict.FAILS]
     unmet = [f"{one.name}: {one.unmet}" for one in shown if one.verdict is Verdict.ASSUMPTION_NOT_MET]
     notes = [f"{one.name}: {one.note}" for one in shown if one.times is not None and one.note]
     silent: dict[tuple[float | None, str], list[str]] = {}

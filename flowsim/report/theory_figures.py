@@ -14,10 +14,10 @@ from .panels.theory import TheoryPanels
 from .render_paper import draw_sweep_panel
 from .style import STYLE, Drawing, set_ticks
 
-# Sides that agree lie on one another: the smaller one is drawn inside the larger.
+# Sides that agree lie on one another: the one claimed smaller is drawn inside the other.
 _SIDES: dict[str, dict[str, Any]] = {
-    "larger": {"color": "0.72", "linewidth": 2.6, "zorder": 2.2},
-    "smaller": {"color": "black", "linewidth": 0.9, "zorder": 2.4},
+    "claimed larger": {"color": "0.72", "linewidth": 2.6, "zorder": 2.2},
+    "claimed smaller": {"color": "black", "linewidth": 0.9, "zorder": 2.4},
 }
 
 
@@ -59,7 +59,7 @@ def _draw_sides(axes: Axes, panel: Panel | None) -> None:
         for curve in panel.curves:
             if curve.side == side:
                 y = np.where(np.isfinite(curve.y) & (curve.y > 0), curve.y, np.nan)
-                axes.plot(curve.x, y, label=f"{side} side", **look)
+                axes.plot(curve.x, y, label=f"side {side}", **look)
     axes.set_yscale("log")
     if panel.y.log is not None:
         axes.set_ylim(*panel.y.log)

@@ -62,11 +62,11 @@ def sides_table(
 ) -> Table:
     """Return a table with both sides and the margin of statements.
 
-    A row is a statement, what stands under `labels`, and the verdict in words.
+    The names of the columns are right whether or not a statement holds. A row is a statement, what stands under `labels`, and the verdict in words.
     """
     table = empty_table(title, remarks)
     table.add_column("statement")
-    for header in (*labels, "smaller", "larger", "margin"):
+    for header in (*labels, "claimed\nsmaller", "claimed\nlarger", "margin"):
         table.add_column(header, justify="right" if header else "left", no_wrap=True)
     table.add_column("verdict")
     for statement, about, verdict in rows:
@@ -121,7 +121,7 @@ def _verdicts(group: Sequence[Statement]) -> str:
 
 def _remarks(shown: Sequence[Statement], silent: Sequence[str], most: int = 12) -> list[str]:
     """Return the lines under the table: what is known of statements that do not hold, each once."""
-    failed = [f"{s.name} fails: {s.claim}" for s in shown if s.verdict is Verdict.FAILS]
+    failed = [failure_of(statement) for statement in shown if statement.verdict is Verdict.FAILS]
     unmet = [f"{s.name}: {s.unmet}" for s in shown if s.verdict is Verdict.ASSUMPTION_NOT_MET]
     remarks = list(dict.fromkeys([*failed, *unmet]))
     if len(remarks) > most:
@@ -211,7 +211,7 @@ def summary_of_statement(statement: Statement) -> dict[str, Any]:
 
 def failure_of(statement: Statement) -> str:
     """Return in words that a statement fails."""
-    return f"{statement.name} fails ({statement.claim})"
+    return f"{statement.name} fails: it does not hold that {statement.claim}"
 
 
 def warnings_of_theory(found: TheoryResults) -> Iterator[str]:

@@ -52,7 +52,7 @@ _ABOUT_SWEEP = (
     "stability, 2/η for gradient descent, the dotted one is the lower bound of Theorem 2."
 )
 _ABOUT_THEORY = (
-    "Both sides of every statement along the flow, the smaller one as a line, the larger one dashed: the statement "
+    "Both sides of every statement along the flow, the one claimed smaller as a line, the other dashed: the statement "
     "holds where the line stays below. Time counts from the escape from the initial plateau."
 )
 _MARKERS = {"o": "circle", "s": "square", "^": "triangle", "D": "diamond", "v": "inverted_triangle"}

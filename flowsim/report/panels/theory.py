@@ -12,7 +12,7 @@ from ..style import BOUND
 from .panel import INK, Axis, Curve, Guide, Key, Limits, Panel, data_limits, subsample
 
 _POINTS = {"marker": "o", "linestyle": "none", "markersize": 2.5}
-_SIDES = {"smaller": {}, "larger": {"linestyle": (0, (3, 2))}}
+_SIDES = {"claimed smaller": {}, "claimed larger": {"linestyle": (0, (3, 2))}}
 _RATIO = "Sharpness of the limit over the lower bound of Theorem 2, against the condition number Λ/λ of the data"
 
 
@@ -115,7 +115,7 @@ def _along_time(checked: CheckedFlow) -> dict[str, Statement]:
 def _both_sides(key: Key, statement: Statement) -> Iterator[Curve]:
     times = np.asarray(statement.times, float)
     for side, look in _SIDES.items():
-        values = getattr(statement, side)
+        values = getattr(statement, side.removeprefix("claimed "))
         if values is not None and np.shape(values) == times.shape:
             yield Curve(key, times, np.asarray(values, float), look=look, side=side)
 
@@ -124,7 +124,7 @@ def _log_limits(curves: Sequence[Curve], *, above: float = 1e8, decades: float =
     """Return limits that show both sides, the larger one up to `above` times all of the smaller one."""
     positive = [(curve.side, curve.y[np.isfinite(curve.y) & (curve.y > 0)]) for curve in curves]
     values = np.concatenate([np.zeros(0), *(found for _, found in positive)])
-    smaller = np.concatenate([np.zeros(0), *(found for side, found in positive if side == "smaller")])
+    smaller = np.concatenate([np.zeros(0), *(found for side, found in positive if side == "claimed smaller")])
     if len(values) == 0:
         return None
     top = min(values.max(), above * smaller.max()) if len(smaller) else values.max()
