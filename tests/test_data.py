@@ -7,8 +7,11 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
+import xarray
 
+import flowsim
 from flowsim.data import DataError, gaussian_teacher, read_table, standardize, unit_regressor
 
 DIABETES = Path(__file__).parents[1] / "scenarios" / "data" / "diabetes.csv"
@@ -58,6 +61,78 @@ def test_labels_are_divided_by_the_norm_of_the_least_squares_regressor(X, y, exp
 def test_arrays_that_are_not_data_or_have_no_regressor_are_refused(X, y, parts):
     with refuses(*parts):
         unit_regressor(X, y)
+
+
+class Columns:
+    """A table with named columns as polars has them: without `items`, and with its own `drop`."""
+
+    def __init__(self, columns):
+        self._columns, self.columns = columns, list(columns)
+
+    def __getitem__(self, name):
+        return self._columns[name]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.stack([np.array(column, object) for column in self._columns.values()], axis=1)
+
+    def drop(self, name):
+        return Columns({key: column for key, column in self._columns.items() if key != name})
+
+
+NUMBERS = pandas.DataFrame({"a": [1.0, 2.0, 4.0, 3.0], "b": [1, 0, 2, 5]})
+NUMBERED = pandas.array([1, None, 3, 4], dtype="Int64")
+UNUSABLE = {
+    "a column of words": (NUMBERS.assign(city=list("pqpr")), "X, column 'city' holds words, such as 'p'"),
+    "a column of categories": (NUMBERS.assign(k=pandas.Categorical(list("uvuv"))), "X, column 'k' holds words"),
+    "numbers in words": (NUMBERS.assign(c=["1", "2", "4", "3"]), "X, column 'c' holds words, such as '1'"),
+    "a column of dates": (NUMBERS.assign(w=pandas.date_range("2020", periods=4)), "X, column 'w' holds datetime64"),
+    "another table": (Columns({"a": [1, 2, 4, 3], "s": list("xyzw")}), "X, column 's' holds words, such as 'x'"),
+    "columns by name": ({"a": [1, 2, 4, 3]}, "X is a dict: expected an array, lists or a table"),
+    "a data set": (xarray.Dataset({"a": ("x", [1.0, 2, 4, 3])}), "X makes no array (TypeError: "),
+    "a column with a gap": (NUMBERS.assign(a=[1.0, np.nan, 4, 3]), "X, column 'a', row 2 (counted from 1): the value"),
+    "a gap among whole numbers": (NUMBERS.assign(a=NUMBERED), "X, column 'a', row 2 (counted from 1): the value is m"),
+    "a gap in a list": ([[1.0, 2], [2, None], [1, 1]], "X, row 2, column 2 (counted from 1): the value is missing"),
+}
+
+
+@pytest.mark.parametrize("make", [flowsim.LinearRegression, flowsim.EmpiricalRisk])
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_a_table_without_numbers_is_refused_by_its_column_and_what_the_message_says_to_write_works(make, case):
+    X, message = UNUSABLE[case]
+    with refuses(message) as caught:
+        make(X, [1.0, 0.0, 2.0, 1.0])
+    _, _, write = str(caught.value).partition("; write ")
+    for remedy in write.removesuffix(" for classes").split(", or ") if write else ():
+        make(eval(remedy, {"X": X, "pandas": pandas, "numpy": np}), [1.0, 0.0, 2.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        list("pqpr"),
+        np.array(list("pqpr")),
+        pandas.Series(list("pqpr")),
+        pandas.Series(list("pqpr"), dtype="category"),
+        pandas.DataFrame({"species": list("pqpr")}),
+    ],
+)
+def test_words_as_labels_are_refused_and_become_classes_by_what_the_message_says_to_write(y):
+    with refuses("holds words, such as 'p'") as caught:
+        flowsim.EmpiricalRisk(NUMBERS, y, flowsim.losses.CrossEntropy())
+    remedy = str(caught.value).partition("; write ")[2].removesuffix(" for classes")
+    problem = flowsim.EmpiricalRisk(NUMBERS, eval(remedy, {"y": y, "numpy": np}), flowsim.losses.CrossEntropy())
+    assert np.asarray(problem.y).tolist() == [0, 1, 0, 2]
+
+
+def test_tables_of_numbers_are_their_numbers_whatever_their_types():
+    whole = NUMBERS.astype("Int64")
+    mixed = Columns({"a": [1, 2, 4, 3], "b": [1, 0, 2, 5.0]})
+    for X in (NUMBERS, whole, mixed, NUMBERS.assign(b=NUMBERS["b"] > 0)):
+        expected = np.stack([np.asarray(X[name], float) for name in X.columns], axis=1)
+        np.testing.assert_array_equal(flowsim.EmpiricalRisk(X, whole["b"]).X, expected)
+    assert flowsim.EmpiricalRisk(NUMBERS, whole["b"]).y.dtype.kind == "i"
+    one_column = pandas.DataFrame({"y": [1.0, 2.0, 3.0, 5.0]})
+    assert flowsim.LinearRegression(NUMBERS, one_column).optimum.shape == (2,)
 
 
 @pytest.mark.parametrize(

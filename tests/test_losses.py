@@ -278,7 +278,7 @@ def test_targets_of_the_wrong_kind_are_refused_before_anything_runs(targets, los
         (THREE, lambda p, t: (p - t) ** 2, 3, r"the loss returns shape \(3,\).*; write jnp\.sum"),
         (CLASSES, CrossEntropy(), 1, "give the network one output for each class, two or more"),
         (CLASSES, CrossEntropy(), 2, "y holds the class 2 and the network predicts 2 .*: give it 3 outputs"),
-        (CLASSES[:, None], CrossEntropy(), 3, r"write one class for each sample: y\[:, 0\] of one column"),
+        (CLASSES[:, None], CrossEntropy(), 3, r"write one class for each sample: numpy.ravel\(y\) of one column"),
         (np.eye(3)[CLASSES], CrossEntropy(), 4, "give the network as many outputs as y has columns, which are prob"),
         (1 - CLASSES % 2 * 2, Logistic(), 2, "give the network one output, and y one column"),
     ],

@@ -24,7 +24,8 @@ def made() -> Iterator[tuple[str, str]]:
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     if found["statements"]:
         yield f"{found['arrived']} of {found['flows']} flows converged.\n"
-        yield "| statement | what it says | L | claimed smaller | claimed larger | margin | verdict |\n|---|---|---|---|---|---|---|"
+        yield "| statement | what it says | L | claimed smaller | claimed larger | margin | verdict |"
+        yield "|---|---|---|---|---|---|---|"
         yield from map(_row, filter(_applies, found["statements"]))
     if found["lemma_3"]:
         cells = found["lemma_3"]

@@ -2,10 +2,12 @@
 
 import difflib
 import math
+import numbers
 import reprlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -81,16 +83,80 @@ def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> 
     Raises:
         DataError: For other numbers of axes, an empty axis, and entries that are not finite real numbers.
     """
-    try:
-        array = np.asarray(given)
-    except ValueError as error:  # NumPy's, of lists that make no array
-        reason = reason_of(error)
-        raise DataError(f"{place} makes no array ({reason}): expected rows of equal length") from None
+    array = numeric_array(given, place=place)
     check_kind(array, dimensions, place=place)
     with np.errstate(over="ignore"):  # what float64 has no number for is refused below
         array = array.astype(np.float64)
     check_finite(array, place=place)
     return array
+
+
+def numeric_array(given: Any, *, place: str) -> NDArray:
+    """Return data as an array in its own type: an array, lists, a tensor, or a table with named columns.
+
+    Raises `DataError` for what is no array of numbers, such as words or missing values. Of a table it names the column.
+    """
+    names = getattr(given, "columns", None)  # of pandas, polars and their like
+    if names is None:
+        return _numbers(given, place)
+    array = np.asarray(given)
+    if array.ndim != 2 or array.dtype.kind in "iub" or (array.dtype.kind == "f" and np.isfinite(array).all()):
+        return array
+    of_pandas = hasattr(given, "items")
+    parts = []
+    for name, column in given.items() if of_pandas else ((name, given[name]) for name in names):
+        drop = f"{place}.drop(columns=[{name!r}])" if of_pandas else f"{place}.drop({name!r})"
+        classes = f"pandas.get_dummies({place}, dtype=float)" if of_pandas else ""
+        if place == "y" and array.shape[1] == 1:
+            drop, classes = "", f"numpy.unique({place}[{name!r}], return_inverse=True)[1]"
+        parts.append(_numbers(column, place, of=f", column {name!r}", drop=drop, classes=classes))
+        check_finite(parts[-1].astype(np.float64), place=f"{place}, column {name!r}")
+    return np.stack(parts, axis=1)
+
+
+def _numbers(given: Any, name: str, *, of: str = "", drop: str = "", classes: str = "") -> NDArray:
+    """Return an array of numbers, which a user calls `name`, or a column `of` it.
+
+    `drop` is what leaves out such a column, and `classes` what makes numbers of its words.
+    """
+    place, write = name + of, ""
+    try:
+        array = np.asarray(given)
+    except ValueError as error:  # NumPy's, of lists that make no array
+        raise DataError(f"{place} makes no array ({reason_of(error)}): expected rows of equal length") from None
+    except (TypeError, RuntimeError) as error:  # of the library that it comes from, as of a tensor with a gradient
+        if hasattr(given, "to_dataframe"):  # of a data set of xarray
+            write = f"; write {name}.to_dataframe()"
+        elif hasattr(given, "detach"):
+            write = f"; write {name}.detach().double().cpu().numpy()"
+        raise DataError(f"{place} makes no array ({reason_of(error)}): expected an array of numbers{write}") from error
+    if array.dtype.kind == "O" and array.ndim == 0:
+        write = f"; write pandas.DataFrame({name})" if isinstance(given, Mapping) else ""
+        raise DataError(f"{place} is a {type(given).__name__}: expected an array, lists or a table of numbers{write}")
+    if array.dtype.kind in "Mm":
+        raise DataError(f"{place} holds {array.dtype}: expected real numbers" + (f"; write {drop}" if drop else ""))
+    if array.dtype.kind not in "OSU":
+        return array
+    from pandas import isna  # not above: it takes a moment to import
+
+    missing = np.argwhere(isna(array))
+    if missing.size:
+        entry = ", ".join(f"{axis} {at + 1}" for axis, at in zip(("row", "column"), missing[0], strict=False))
+        found = str(array[tuple(missing[0])])
+        raise not_finite(f"{place}, {entry} (counted from 1)", math.nan, found=found)
+    others = [entry for entry in array.flat if not isinstance(entry, numbers.Real | np.bool_)]
+    if not others:  # of pandas' types that allow missing values, and of columns of several types
+        return np.array(array.tolist())
+    holds = "words" if isinstance(others[0], str) else f"objects of {type(others[0]).__name__}"
+    try:
+        array.astype(np.float64)
+        write = f"; write numpy.asarray({name}, float)"
+    except (TypeError, ValueError):
+        if array.ndim == 1 and not drop:
+            classes = classes or f"numpy.unique({name}, return_inverse=True)[1]"
+        remedies = ([drop] if drop else []) + ([f"{classes} for classes"] if classes else [])
+        write = f"; write {', or '.join(remedies)}" if remedies else ""
+    raise DataError(f"{place} holds {holds}, such as {str(others[0])!r}: expected real numbers{write}")
 
 
 def check_finite(array: NDArray, *, place: str) -> None:

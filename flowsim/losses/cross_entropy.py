@@ -70,7 +70,7 @@ class CrossEntropy(Loss):
         if target.shape == ():
             return "for numbers of classes write y.astype(int)"
         if _is_number(target):
-            return "write one class for each sample: y[:, 0] of one column, y.argmax(1) of ones among zeros"
+            return "write one class for each sample: numpy.ravel(y) of one column, y.argmax(1) of ones among zeros"
         return "give the network as many outputs as y has columns, which are probabilities"
 
     def check_targets(self, y: np.ndarray) -> None:

@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from ..data.arrays import numeric_array
 from ..kinds import reason_of
 from ..losses import Loss
 from ..networks import Fixed, with_slices
@@ -101,11 +102,8 @@ def _parts(network: object, *kinds: type) -> Iterator[tuple[str, Any]]:
 
 
 def real_array(name: str, given: ArrayLike) -> np.ndarray | jax.Array:
-    """Return data as an array. Raises `ValueError` for rows of different lengths and entries that are not real."""
-    try:
-        array = given if isinstance(given, jax.Array) else np.asarray(given)
-    except ValueError as error:  # NumPy's, of lists that make no array
-        raise ValueError(f"{name} makes no array ({reason_of(error)}): expected rows of equal length") from None
+    """Return data as an array. Raises `ValueError` as `numeric_array` does, and for numbers that are not real."""
+    array = given if isinstance(given, jax.Array) else numeric_array(given, place=name)
     if not (jnp.issubdtype(array.dtype, jnp.floating) or array.dtype.kind in "iub"):
         raise ValueError(f"{name} holds {array.dtype}: expected real numbers, such as float64")
     return array

@@ -62,7 +62,8 @@ def sides_table(
 ) -> Table:
     """Return a table with both sides and the margin of statements.
 
-    The names of the columns are right whether or not a statement holds. A row is a statement, what stands under `labels`, and the verdict in words.
+    The names of the columns are right whether or not a statement holds. A row is a statement, what stands under
+    `labels`, and the verdict in words.
     """
     table = empty_table(title, remarks)
     table.add_column("statement")

@@ -101,7 +101,7 @@ MISUSES = {
     "of NumPy": (lambda: flowsim.EmpiricalRisk(X, Y, lambda p, t: np.sin(p))(linear()),
         "of JAX arrays that returns a scalar; write jnp in place of"),
     # Data.
-    "words as y": (lambda: flowsim.EmpiricalRisk(X, ["a"] * 20), "y holds <U1: expected real numbers"),
+    "words as y": (lambda: flowsim.EmpiricalRisk(X, ["a"] * 20), "y holds words, such as 'a': expected real"),
     "ragged X": (lambda: flowsim.EmpiricalRisk([[1], [1, 2]], [1, 2]), "X makes no array (ValueError: setting an arra"),
     "no features": (lambda: flowsim.EmpiricalRisk(X[:, :0], Y), "no empty axis, got (20, 0) and (20,)"),
     "a regression of huge numbers": (lambda: flowsim.LinearRegression(X * 1e200, Y), "X has entries of size 2.3e+200,"),
