@@ -205,6 +205,46 @@ def test_a_loss_that_is_no_mean_over_samples_is_refused():
             flowsim.torch.risk(network, samples, targets, loss)
 
 
+ONE_NUMBER = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+FLAT = nn.Sequential(ONE_NUMBER, nn.Flatten(0)).double()
+
+
+@pytest.mark.parametrize("made", [lambda y: y, lambda y: y.numpy(), lambda y: y.tolist()])
+@pytest.mark.parametrize(("module", "shape"), [(ONE_NUMBER, (7,)), (FLAT, (7, 1))])
+def test_targets_that_pytorch_pairs_with_predictions_of_other_samples_are_refused(module, shape, made):
+    X, y = torch.randn(7, 3, dtype=torch.float64), made(torch.randn(shape, dtype=torch.float64))
+    network = flowsim.torch.network(module, X)
+    losses = nn.MSELoss(), nn.L1Loss(), nn.HuberLoss(), nn.SmoothL1Loss(), lambda p, t: ((p - t) ** 4).mean()
+    for loss in losses:
+        with pytest.raises(ValueError, match=r"predictions .* and y .*PyTorch broadcasts them.* write ") as caught:
+            flowsim.torch.risk(network, X, y, loss)
+    targets = eval(str(caught.value).partition("write ")[2], {"y": y, "numpy": np})
+    problem = flowsim.torch.risk(network, X, targets, losses[2])
+    meant = losses[2](module(X), torch.as_tensor(targets)).item()
+    assert float(problem(network)) == pytest.approx(meant, rel=1e-12)
+
+
+def test_a_network_that_starts_with_one_prediction_for_all_is_no_excuse_for_broadcasting():
+    module = nn.Linear(3, 1, dtype=torch.float64)
+    nn.init.zeros_(module.weight)
+    X, y = torch.randn(7, 3, dtype=torch.float64), torch.randn(7, dtype=torch.float64)
+    network = flowsim.torch.network(module, X)
+    with pytest.raises(ValueError, match=r"write y\[:, None\]"):
+        flowsim.torch.risk(network, X, y, nn.MSELoss())
+    # A loss that PyTorch itself refuses is paired by sample, and flowsim's own losses always are.
+    for loss in (nn.BCEWithLogitsLoss(), flowsim.losses.SquaredError()):
+        flowsim.torch.risk(network, X, (y > 0).double(), loss)
+
+
+def test_data_that_are_no_numbers_are_refused_for_modules_too():
+    X = torch.randn(3, 3, dtype=torch.float64)
+    network = flowsim.torch.network(ONE_NUMBER, X)
+    with pytest.raises(ValueError, match="y holds words, such as 'a': expected real numbers"):
+        flowsim.torch.risk(network, X, list("abc"), nn.MSELoss())
+    with pytest.raises(ValueError, match=r"the loss, BCELoss, fails on predictions .* \(RuntimeError: all elements"):
+        flowsim.torch.risk(network, X, 7 * torch.ones(3, 1, dtype=torch.float64), nn.BCELoss())
+
+
 class Of(nn.Module):
     """A function of the samples, without weights."""
 

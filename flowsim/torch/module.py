@@ -1,8 +1,8 @@
-"""From modules and losses of PyTorch to networks and risks, and weights back into a module."""
+"""From modules of PyTorch to networks, and weights back into a module."""
 
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..data.arrays import numeric_array
 from ..kinds import reason_of
-from ..losses import Loss
-from ..networks import Fixed, weight_dtype
-from ..problems import EmpiricalRisk
+from ..networks import Fixed
 from .aten import OPERATIONS
 from .lowered import Lowered, Operation, Program, Value
 
@@ -44,56 +43,23 @@ def network(module: Any, X: Any, *, checked: int = 8) -> Lowered:
             independent; for operations that are not known here, control flow that depends on values, weights of other
             types, and float64 where JAX has x64 switched off.
     """
-    torch = _torch()
+    torch = pytorch()
     _check_module(torch, module)
     if checked < 1:
         raise ValueError(f"checked is {checked}: expected one sample or more")
     _check_normalization(torch, module)
     dtype, device = _type_of_weights(torch, module)
-    samples = _tensor(torch, "X", X, dtype, device)[:checked]
-    lowered = _lower(torch, module, (samples[:1],), f"the module, a {type(module).__name__},", dtype)
+    samples = tensor_of(torch, "X", X, dtype, device)[:checked]
+    lowered = lower(torch, module, (samples[:1],), f"the module, a {type(module).__name__},", dtype)
     with torch.no_grad():
         together, apart = module(samples), torch.cat([module(samples[i : i + 1]) for i in range(len(samples))])
-    if not _close(together.cpu(), apart.cpu()):
+    if not are_close(together.cpu(), apart.cpu()):
         raise ValueError(
             "the module predicts another value for a sample alone than among others: expected one that maps every "
             "sample of a batch by itself, or the risk is no mean over samples"
         )
-    _check_lowered(lowered, (samples,), apart.cpu(), "the module")
+    check_lowered(lowered, (samples,), apart.cpu(), "the module")
     return lowered
-
-
-def risk(network: Callable[[Array], Array], X: Any, y: Any, loss: Any, **options: Any) -> EmpiricalRisk:
-    """Return the risk of a network with a loss of PyTorch, such as `torch.nn.functional.cross_entropy`.
-
-    Of such a loss infimum and margins are unknown: `flowsim.losses.CrossEntropy()` knows more than PyTorch's.
-
-    Args:
-        network: What `flowsim.torch.network` returns, or any function of one sample.
-        X: The inputs (n, …), a tensor or an array.
-        y: The targets (n,) or (n, …).
-        loss: A function or module of (predictions, targets) of a batch, the mean of the losses of its samples; or a
-            loss of flowsim.
-        **options: Those of `flowsim.EmpiricalRisk`.
-
-    Returns:
-        The risk, in the precision of the network.
-
-    Raises:
-        ImportError: Without PyTorch.
-        TypeError: For a module in place of the network, and for a loss that is no function.
-        ValueError: For predictions that are not finite, as of an index that an embedding does not have; for a loss that
-            is no mean over samples, as with `reduction="sum"` or weights of classes; and, as `network` and
-            `flowsim.EmpiricalRisk` do, for what fits nothing.
-    """
-    torch = _torch()
-    if isinstance(network, torch.nn.Module):
-        raise TypeError("the network is a torch.nn.Module: write flowsim.torch.network(module, X) first")
-    dtype = getattr(torch, str(weight_dtype(network)))
-    inputs, targets = (_tensor(torch, name, part, dtype, "cpu") for name, part in (("X", X), ("y", y)))
-    if not isinstance(loss, Loss):
-        loss = _lower_loss(torch, network, inputs, targets, loss)
-    return EmpiricalRisk(_array(inputs), _array(targets), loss, **options)
 
 
 def load(module: Any, network: Lowered) -> None:
@@ -108,7 +74,7 @@ def load(module: Any, network: Lowered) -> None:
         TypeError: For what was not lowered from a module, or is none.
         ValueError: For a module whose trained parameters have other names, shapes or types; then nothing is written.
     """
-    torch = _torch()
+    torch = pytorch()
     _check_module(torch, module)
     if not isinstance(network, Lowered):
         raise TypeError(f"the network is a {type(network).__name__}: expected one that flowsim.torch.network returned")
@@ -124,7 +90,8 @@ def load(module: Any, network: Lowered) -> None:
             parameter.copy_(torch.from_numpy(np.array(given[name])))
 
 
-def _torch() -> Any:
+def pytorch() -> Any:
+    """Return PyTorch; `ImportError` where it is not installed."""
     try:
         import torch
     except ImportError:
@@ -173,19 +140,24 @@ def _type_of_weights(torch: Any, module: Any) -> tuple[Any, Any]:
     return dtype, parameters[0].device
 
 
-def _tensor(torch: Any, name: str, given: Any, dtype: Any, device: Any) -> Any:
+def tensor_of(torch: Any, name: str, given: Any, dtype: Any, device: Any) -> Any:
     """Return data as a tensor, real numbers in the type of the weights."""
-    tensor = given.detach() if isinstance(given, torch.Tensor) else torch.from_numpy(np.array(given))
+    tensor = (
+        given.detach()
+        if isinstance(given, torch.Tensor)
+        else torch.from_numpy(np.array(numeric_array(given, place=name)))
+    )
     if tensor.ndim < 1 or tensor.shape[0] == 0:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}: expected samples along its first axis")
     return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else tensor.dtype)
 
 
-def _array(tensor: Any) -> Array:
+def array_of(tensor: Any) -> Array:
+    """Return a tensor as an array of JAX."""
     return jnp.array(tensor.detach().cpu().numpy())  # a copy: PyTorch writes to its tensors in place
 
 
-def _close(one: Any, other: Any, *computed_in: Any) -> bool:
+def are_close(one: Any, other: Any, *computed_in: Any) -> bool:
     """Tell whether numbers are the same to rounding, in the least precise of the types that they were `computed_in`.
 
     Half of their digits tell a mistake from that.
@@ -197,12 +169,12 @@ def _close(one: Any, other: Any, *computed_in: Any) -> bool:
     return bool(apart <= rounding**0.5 * scale)
 
 
-def _check_lowered(lowered: Lowered, batch: Sequence[Any], expected: Any, name: str) -> None:
+def check_lowered(lowered: Lowered, batch: Sequence[Any], expected: Any, name: str) -> None:
     """Raise `ValueError` where what was lowered does not compute what PyTorch does."""
     with jax.default_matmul_precision("highest"):
-        found = jax.jit(jax.vmap(lowered))(*map(_array, batch))
+        found = jax.jit(jax.vmap(lowered))(*map(array_of, batch))
     types = {operation.dtype for operation in lowered.program.operations}
-    if not _close(found, expected, *types & {"float32", "float16", "bfloat16"}):
+    if not are_close(found, expected, *types & {"float32", "float16", "bfloat16"}):
         first, own = (np.ravel(part)[:3].tolist() for part in (found, expected))
         raise ValueError(
             f"{name} was lowered to something else than PyTorch computes: for the first sample {first} in place of "
@@ -210,41 +182,7 @@ def _check_lowered(lowered: Lowered, batch: Sequence[Any], expected: Any, name: 
         )
 
 
-def _lower_loss(torch: Any, network: Callable[[Array], Array], inputs: Any, targets: Any, loss: Callable) -> Lowered:
-    if not callable(loss) or isinstance(loss, type):
-        raise TypeError(f"the loss is {loss!r}: expected a function, or an object such as torch.nn.MSELoss()")
-    name = f"the loss, {getattr(loss, '__name__', type(loss).__name__)},"
-    made = np.array(jax.jit(jax.vmap(network))(_array(inputs)))
-    if not np.isfinite(made).all():
-        (sample, *_), *_ = np.argwhere(~np.isfinite(made))
-        raise ValueError(f"the prediction for sample {sample} is not finite: expected samples that the network takes")
-    predictions = torch.from_numpy(made.reshape(targets.shape) if made.size == targets.numel() else made)
-
-    class Module(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.loss = loss
-
-        def forward(self, prediction, target):
-            return self.loss(prediction, target)[None]
-
-    pairs = [(predictions[i : i + 1], targets[i : i + 1]) for i in range(len(targets))]
-    together = Module()(predictions, targets)
-    if together.numel() != 1:
-        raise ValueError(f"{name} is {together.numel()} numbers for all samples: expected one, with reduction='mean'")
-    lowered = _lower(torch, Module(), pairs[0], name, predictions.dtype)
-    apart = torch.cat([Module()(*pair) for pair in pairs])
-    if not _close(together, apart.mean()[None]):
-        raise ValueError(
-            f"{name} is {float(together):g} for all samples together, and the mean of those of one sample is "
-            f"{float(apart.mean()):g}: expected a mean over samples, with reduction='mean', without weights of "
-            "classes, and without targets that it ignores"
-        )
-    _check_lowered(lowered, (predictions, targets), apart, name)
-    return lowered
-
-
-def _lower(torch: Any, module: Any, sample: tuple[Any, ...], name: str, dtype: Any) -> Lowered:
+def lower(torch: Any, module: Any, sample: tuple[Any, ...], name: str, dtype: Any) -> Lowered:
     """Return a module that maps batches of one sample as a function of one; checked but for what it computes."""
     shapes = tuple(tuple(part.shape[1:]) for part in sample)
     try:
@@ -278,7 +216,7 @@ def _lower(torch: Any, module: Any, sample: tuple[Any, ...], name: str, dtype: A
         shared = names.get(id(tensor), place)
         trained = isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
         part, _, own = shared.rpartition(".")
-        (weights if trained else fixed).setdefault(part, {})[own] = _array(tensor)
+        (weights if trained else fixed).setdefault(part, {})[own] = array_of(tensor)
         held.append(("weights" if trained else "fixed", part, own))
     numbers = {node: Value(i) for i, node in enumerate([*_user_inputs(exported), *places, *nodes])}
     operations = tuple(_operation(torch, node, numbers, dtype) for node in nodes)
