@@ -236,6 +236,27 @@ def test_a_network_that_starts_with_one_prediction_for_all_is_no_excuse_for_broa
         flowsim.torch.risk(network, X, (y > 0).double(), loss)
 
 
+def test_a_module_or_a_tensor_in_place_of_a_network_is_refused_with_what_makes_one_of_it():
+    X, y = np.ones((4, 3)), np.arange(4.0)[:, None]
+    problem = flowsim.EmpiricalRisk(X, y)
+    calls = (
+        lambda network: flowsim.integrate(network, problem),
+        lambda network: flowsim.descend(network, problem, learning_rate=0.1, steps=2),
+        lambda network: flowsim.compare(network, problem, [0.1], steps=2),
+        lambda network: flowsim.sharpness(network, problem),
+        lambda network: flowsim.torch.risk(network, X, y, nn.MSELoss()),
+        problem,
+    )
+    for call in calls:
+        with pytest.raises(
+            TypeError, match=r"is a torch.nn.Module, a Sequential: .* flowsim.torch.network\(module, X\)"
+        ):
+            call(ONE_NUMBER)
+        with pytest.raises(TypeError, match=r"holds, at \['a'\], a torch.Tensor: .*asarray\(tensor.detach\(\).cpu\(\)"):
+            call({"a": torch.ones(3)})
+    assert float(flowsim.sharpness(flowsim.torch.network(ONE_NUMBER, X), problem)) > 0
+
+
 def test_data_that_are_no_numbers_are_refused_for_modules_too():
     X = torch.randn(3, 3, dtype=torch.float64)
     network = flowsim.torch.network(ONE_NUMBER, X)

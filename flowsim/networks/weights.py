@@ -3,6 +3,7 @@
 import functools
 import inspect
 import math
+import sys
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -51,11 +52,12 @@ def _as_jax(leaf: Any) -> Any:
 def weight_dtype(network: PyTree) -> jnp.dtype:
     """Return the one floating-point type of the weights of `network`; `ValueError` for none or several.
 
-    Raises `TypeError` for weights that are complex, and `ValueError` for those in double precision where that has been
-    switched off since.
+    Raises `TypeError` for weights that are complex or of PyTorch, and `ValueError` for those in double precision where
+    that has been switched off since.
     """
     if inspect.isclass(network):
         raise TypeError(f"the network is the class {network.__name__} itself: expected an object of it, with weights")
+    refuse_torch(network)
     weights, _ = split(network)
     _check_weights(weights)
     found = {leaf.dtype for leaf in jax.tree.leaves(weights) if leaf.size}
@@ -71,6 +73,25 @@ def weight_dtype(network: PyTree) -> jnp.dtype:
             f"True), or cast the weights to {computed}"
         )
     return dtype
+
+
+def refuse_torch(network: PyTree) -> None:
+    """Raise `TypeError` for a module or a tensor of PyTorch, also inside a network, with what makes a network of it."""
+    torch: Any = sys.modules.get("torch")  # where there is such an object, it was imported
+    if torch is None:
+        return
+    for path, leaf in jax.tree_util.tree_leaves_with_path(network):
+        place = f"holds, at {jax.tree_util.keystr(path)}," if path else "is"
+        if isinstance(leaf, torch.nn.Module):
+            raise TypeError(
+                f"the network {place} a torch.nn.Module, a {type(leaf).__name__}: expected a network of JAX arrays; "
+                "write flowsim.torch.network(module, X), where X are samples"
+            )
+        if isinstance(leaf, torch.Tensor):
+            raise TypeError(
+                f"the network {place} a torch.Tensor: expected arrays of JAX; write "
+                "jax.numpy.asarray(tensor.detach().cpu().numpy()), or for a module flowsim.torch.network(module, X)"
+            )
 
 
 def warn_of_single_precision(network: PyTree) -> None:

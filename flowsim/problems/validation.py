@@ -15,6 +15,7 @@ from ..data.arrays import numeric_array
 from ..kinds import reason_of
 from ..losses import Loss
 from ..networks import Fixed, with_slices
+from ..networks.weights import refuse_torch
 
 
 def call(function: Callable[..., Any], *arguments: Any, fails: str, expected: Callable[[Exception], str]) -> Any:
@@ -69,6 +70,7 @@ def check_model(network: object) -> None:
 
     Nothing is traced.
     """
+    refuse_torch(network)
     if not callable(network):
         found = "an array" if isinstance(network, jax.Array) else f"a {type(network).__name__}"
         raise TypeError(

@@ -41,8 +41,6 @@ def risk(network: Callable[[Array], Array], X: Any, y: Any, loss: Any, **options
             `flowsim.EmpiricalRisk` do, for what fits nothing.
     """
     torch = pytorch()
-    if isinstance(network, torch.nn.Module):
-        raise TypeError("the network is a torch.nn.Module: write flowsim.torch.network(module, X) first")
     dtype = getattr(torch, str(weight_dtype(network)))
     inputs, targets = (tensor_of(torch, name, part, dtype, "cpu") for name, part in (("X", X), ("y", y)))
     if not isinstance(loss, Loss):

@@ -1,7 +1,9 @@
 """Whatever is handed to the functions of flowsim by mistake, the message says what it is and what to write instead."""
 
 import re
+import sys
 from functools import cache
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -172,6 +174,21 @@ def test_a_descent_is_differentiated_forwards():
     quadratic = flowsim.Risk(lambda weight: weight**2)
     slope = jax.jacfwd(lambda rate: descended(np.array(1.0), quadratic, learning_rate=rate).risk[-1])(0.1)
     np.testing.assert_allclose(slope, -8 * 0.8**3, rtol=1e-12)
+
+
+def test_parts_of_pytorch_in_place_of_a_network_are_refused_where_pytorch_was_imported(monkeypatch):
+    class Part:
+        pass
+
+    pytorch = SimpleNamespace(Tensor=type("Tensor", (), {}), nn=SimpleNamespace(Module=Part))
+    monkeypatch.setitem(sys.modules, "torch", pytorch)
+    for call in (descended, flowsim.integrate, flowsim.sharpness, lambda network, problem: problem(network)):
+        with pytest.raises(
+            TypeError, match=r"is a torch\.nn\.Module, a Part: .*write flowsim\.torch\.network\(module, X\)"
+        ):
+            call(Part(), flowsim.EmpiricalRisk(X, Y))
+        with pytest.raises(TypeError, match=r"holds, at \['a'\], a torch\.Tensor: .*write jax\.numpy\.asarray\(tensor"):
+            call({"a": pytorch.Tensor()}, flowsim.EmpiricalRisk(X, Y))
 
 
 def test_a_diagnostic_of_whole_numbers_is_recorded_as_numbers():
