@@ -1,12 +1,14 @@
 """Samples of classes: how labels become numbers, what is drawn and held out, the scale of inputs, and the formats."""
 
+import itertools
 import re
+import warnings
 from importlib.resources import files
 
 import numpy as np
 import pytest
 
-from flowsim.data import SOURCES, Data, DataError, check_data, read_labelled, standardize
+from flowsim.data import SOURCES, Data, DataError, DataWarning, check_data, read_labelled, standardize
 from flowsim.kinds import seeds
 from flowsim.losses import CrossEntropy, SquaredError
 
@@ -98,6 +100,39 @@ def test_what_is_held_out_is_apart_and_neither_number_moves_the_other_set():
     rest = loaded("digits", test_samples=97)
     rows = np.concatenate([rest.training[0], rest.held_out[0]]).reshape(1797, -1) * 16
     np.testing.assert_array_equal(np.sort(rows, axis=0), np.sort(whole, axis=0))
+
+
+def warned(folder, **options):
+    """Return what is warned of a split, and what each warning says to write, as options."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loaded("labelled", folder, path="t.csv", **options)
+    texts = [str(one.message) for one in caught if one.category is DataWarning]
+    return texts, [
+        {name: int(n) for name, n in re.findall(r"(\w+): (\d+)", text.partition("write ")[2])} for text in texts
+    ]
+
+
+def test_a_split_that_leaves_a_class_out_is_warned_of_and_what_the_warning_says_to_write_has_all_classes(table):
+    folder = table("x,y\n" + "".join(f"{i},{'a' if i else 'b'}\n" for i in range(20)))
+    for seed in range(8):
+        (text,), (write,) = warned(folder, seed=seed, test_samples=10)  # the one b is on one side or the other
+        if "training" in text:
+            assert text.startswith("no training sample has the label b, as all 10 have the label a; write ")
+            (text,), _ = warned(folder, seed=seed, **({"test_samples": 10} | write))
+        assert text.startswith("no held-out sample has the label b, so test_risk and test_accuracy leave it out; ")
+    folder = table("x,y\n" + "".join(f"{i},{'abc'[min(i // 9, 2)]}\n" for i in range(21)))
+    numbers = [(8, None), (3, 4), (15, None), (18, 3), (19, None)]
+    for seed, (held_out, samples) in itertools.product(range(12), numbers):
+        options = {"seed": seed, "test_samples": held_out, "samples": samples}
+        texts, writes = warned(folder, **options)
+        for text, write in zip(texts, writes, strict=True):
+            side = text.split()[1]
+            assert write or text.endswith("write another seed")
+            left = warned(folder, **options | write)[0] if write else []
+            assert not any(f"no {side} sample" in other for other in left)
+            assert {other.split()[1] for other in left} <= {"held-out", *(other.split()[1] for other in texts)}
+    assert warned(folder, seed=0)[0] == []
 
 
 def test_unit_scaling_is_one_map_for_all_inputs_and_standardizing_one_for_each():

@@ -56,3 +56,16 @@ def test_a_flow_of_classes_from_a_file_ends_at_the_margin_that_is_asked_for(scen
     outcome = run(classes, *build(classes, scenario.parent)).flow.outcome
     assert outcome.name == "MARGIN_REACHED"
     assert outcome.as_asked
+
+
+def test_the_command_line_says_once_that_a_split_leaves_a_class_out(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},{int(i == 0)}\n" for i in range(20)))
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "data: {kind: labelled, path: t.csv, test_samples: 18, samples: 2}\nnetwork: {kind: mlp, depth: 1, scale: 0.5}\n"
+        "loss: cross_entropy\nflow: {t1: 1}\n"
+    )
+    assert cli.main(["check", str(path)]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "training sample" in line]
+    write = "write test_samples: 14 and samples: 6"
+    assert said == [f"flowsim: {path}: data: no training sample has the label 1, as all 2 have the label 0; {write}"]

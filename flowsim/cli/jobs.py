@@ -1,12 +1,16 @@
 """The scenarios of a command line, read and checked before anything is computed or written."""
 
 import argparse
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import equinox as eqx
 import jax
 
+from ..data import DataWarning
 from ..probes import Probe
 from ..problems import Problem
 from ..results import BLOCKS, ResultFolder, result_folder
@@ -78,6 +82,19 @@ def _print_notice(text: str) -> None:
     print_error(f"flowsim: {text}")
 
 
+@contextmanager
+def _data_warnings(path: Path) -> Iterator[None]:
+    """Print each warning about the data of a scenario once, in one line; others are warned of as usual."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        yield
+    for text in dict.fromkeys(str(one.message) for one in caught if one.category is DataWarning):
+        _print_notice(f"{path}: data: {text}")
+    for one in caught:
+        if one.category is not DataWarning:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+
 def _job(path: Path, name: str, scenario: Scenario, options: argparse.Namespace) -> Job:
     if options.quick and scenario.sweep is not None:
         scenario = scenario.model_copy(update={"sweep": scenario.sweep.quick()})
@@ -85,12 +102,13 @@ def _job(path: Path, name: str, scenario: Scenario, options: argparse.Namespace)
     if scenario.sweep is not None:
         BlockStore(options.out / BLOCKS).refuse_obstacles()
     try:
-        problem, network, probes = build(scenario, path.parent)
+        with _data_warnings(path):
+            problem, network, probes = build(scenario, path.parent)
+            cells = theory_cells(scenario, path.parent)
         chunk, needed = problem.samples_at_once(network), problem.pass_bytes(network)
         if chunk is not None and needed is not None:
             taken = f"a pass over all samples takes about {in_bytes(needed)} of memory"
             _print_notice(f"{path}: {taken}, so it is made in chunks of {chunk}")
-        cells = theory_cells(scenario, path.parent)
         return Job(path, name, scenario, header_comment(path), folder, problem, network, probes, cells)
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None

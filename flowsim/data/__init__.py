@@ -1,6 +1,11 @@
 """Data sources, and the samples that they return."""
 
-from .arrays import DataError as DataError, paired_arrays as paired_arrays, real_array as real_array
+from .arrays import (
+    DataError as DataError,
+    DataWarning as DataWarning,
+    paired_arrays as paired_arrays,
+    real_array as real_array,
+)
 from .classes import ClassSource as ClassSource, Labelled as Labelled
 from .gaussian import (
     GaussianData as GaussianData,

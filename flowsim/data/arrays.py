@@ -26,6 +26,10 @@ class DataError(UserError, ValueError):
     """Data that cannot be used: the message says where, what was found, and what is expected."""
 
 
+class DataWarning(UserWarning):
+    """Data that can be used, but of which a part is missing: the message says which, and what to write."""
+
+
 def paired_arrays(X: ArrayLike, y: ArrayLike, *, X_place: str = "X", y_place: str = "y") -> tuple[Array, Array]:
     """Return samples and labels in float64.
 

@@ -1,5 +1,6 @@
 """Data with class labels: choice of classes and samples, split, and scaling of inputs."""
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from ..kinds import validation_error
 from ..kinds.values import Count, CountOrZero, distinct
 from ..runtime.memory import beyond_memory
-from .arrays import DataError
+from .arrays import DataError, DataWarning
 from .scaling import standardize_together
 from .source import Data, DataSource, Labels, Samples
 
@@ -139,8 +140,40 @@ class ClassSource(DataSource):
             apart = "" if found.others is None else f" and {len(others)} to hold out"
             asked = f"samples: {'null' if self.samples is None else samples} and test_samples: {self.test_samples}"
             raise DataError(f"{asked} ask for more than the {len(order)} samples{apart} of these classes: write fewer")
+        for missing in self._missing(names, whole[1][order], samples, held_out[1][others], found.others is not None):
+            warnings.warn(missing, DataWarning, stacklevel=2)
         chosen, left = np.sort(order[:samples]), np.sort(others[len(others) - self.test_samples :])
         return (whole[0][chosen], whole[1][chosen]), (held_out[0][left], held_out[1][left])
+
+    def _missing(
+        self, names: NDArray, labels: NDArray, samples: int, others: NDArray, has_test_set: bool
+    ) -> Iterator[str]:
+        """Yield which classes the training samples or the held-out ones lack, and which numbers of them have all.
+
+        `labels` are those of all samples in the order in which they are drawn, of which training takes the first, and
+        `others` those of which the last are held out.
+        """
+        least = 1 + max(int(np.argmax(labels == name)) for name in names)  # the first so many have every class
+        if lacking := [name for name in names if name not in labels[:samples]]:
+            which = f"label {lacking[0]!s}" if len(lacking) == 1 else f"labels {', '.join(map(str, lacking))}"
+            count = "the only one has" if samples == 1 else f"all {samples} have"
+            only = f", as {count} the label {labels[0]!s}" if len(lacking) == len(names) - 1 else ""
+            write = [f"samples: {least}"] if self.samples is not None else []
+            if not has_test_set and least > len(labels) - self.test_samples:
+                write = [f"test_samples: {len(labels) - least}", *write] if least < len(labels) else ["another seed"]
+            yield f"no training sample has the {which}{only}; write {' and '.join(write)}"
+        held_out = others[len(others) - self.test_samples :]
+        lacking = [name for name in names if name not in held_out] if self.test_samples else []
+        if lacking:
+            which = f"label {lacking[0]!s}" if len(lacking) == 1 else f"labels {', '.join(map(str, lacking))}"
+            counts = [int(np.count_nonzero(others == name)) for name in lacking]
+            room = len(others) - (0 if has_test_set else max(least, self.samples or 0))
+            if min(counts) <= (0 if has_test_set else 1):
+                remedy = "there are too few to hold one out: add samples"
+            else:
+                needed = len(others) - min(int(np.flatnonzero(others == name)[-1]) for name in lacking)
+                remedy = f"write test_samples: {needed}" if needed <= room else "write another seed"
+            yield f"no held-out sample has the {which}, so test_risk and test_accuracy leave it out; {remedy}"
 
     def _scaled(self, X: NDArray, others: NDArray, limits: tuple[float, float] | None) -> tuple[NDArray, NDArray]:
         inputs, test_inputs = X.astype(np.float64), others.astype(np.float64)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import InitVar, asdict, dataclass, fields
 from functools import cached_property
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from ..comparison.models import GRADIENT
 from ..comparison.records import DEFAULT_STEPS
+from ..data import DataWarning
 from ..kinds import seeds
 from ..kinds.registry import look_in, source_of
 from ..scenarios.grid import Point, points
@@ -91,7 +93,9 @@ class ScenarioRecipe(Recipe):
     def materials(self) -> Materials:
         """Return what runs are made of: the data are drawn or read, the networks are drawn."""
         scenario = self.scenario
-        data = read_data(scenario, Path(self.folder))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # the command line warns of the data of a scenario, once
+            data = read_data(scenario, Path(self.folder))
         inputs = scenario.network.inputs_for(data.shape)
 
         def network(start: Start) -> Any:
