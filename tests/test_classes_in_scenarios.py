@@ -62,8 +62,8 @@ def test_the_command_line_says_once_that_a_split_leaves_a_class_out(tmp_path, ca
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},{int(i == 0)}\n" for i in range(20)))
     path = tmp_path / "s.yaml"
     path.write_text(
-        "data: {kind: labelled, path: t.csv, test_samples: 18, samples: 2}\nnetwork: {kind: mlp, depth: 1, scale: 0.5}\n"
-        "loss: cross_entropy\nflow: {t1: 1}\n"
+        "data: {kind: labelled, path: t.csv, test_samples: 18, samples: 2}\n"
+        "network: {kind: mlp, depth: 1, scale: 0.5}\nloss: cross_entropy\nflow: {t1: 1}\n"
     )
     assert cli.main(["check", str(path)]) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if "training sample" in line]
