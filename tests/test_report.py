@@ -20,6 +20,7 @@ from flowsim.report.page.render import group_of_runs
 from flowsim.report.panels import TimeView, envelope_of
 from flowsim.report.panels.view import Series, log_limits, time_view
 from flowsim.report.render_paper import _apart, draw_curve
+from flowsim.report.style import Drawing
 from flowsim.results.runs import read_runs, runs_of
 
 RATES = [0.4, 0.1, 3.0]
@@ -133,7 +134,7 @@ class TestFigures:
         assert {tuple(figure.get_size_inches()) for figure in figures.values()} == {COLUMN}
         assert list(figures) == ["squared_distance", "sharpness", "distance"]
         assert list(report.figures(alone.to_dataset())) == ["squared_distance", "sharpness"]
-        assert {type(figure) for figure in figures.values()} == {report.Drawing}  # with TrueType fonts, when saved
+        assert {type(figure) for figure in figures.values()} == {Drawing}  # with TrueType fonts, when saved
 
     def test_the_figure_of_the_progress_is_called_after_the_quantity_that_it_shows(self, data, nonlinear):
         assert list(report.figures(nonlinear.to_dataset())) == ["risk", "sharpness", "distance"]

@@ -17,7 +17,7 @@ import yaml
 from made_runs import files
 from matplotlib.figure import Figure
 
-from flowsim.report import Drawing
+from flowsim.report.style import Drawing
 from flowsim.results.reading import read_dataset
 from flowsim.results.store import StoreError, remove_temporaries, result_folder, write_atomically
 

@@ -25,7 +25,7 @@ from .statements_table import (
     claims_table as claims_table,
     table_of_run_statements as table_of_run_statements,
 )
-from .style import STYLE as STYLE, Drawing as Drawing
+from .style import STYLE as STYLE
 from .sweeps import (
     sweep_summary as sweep_summary,
     sweep_table as sweep_table,
