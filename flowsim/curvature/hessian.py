@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from ..networks import FlattenedParameters, cast, split, warn_of_single_precision, weight_dtype
-from ..problems import Problem, check_problem
+from ..problems import Problem, check_problem, check_weights
 from ..runtime.compiling import compiled, is_traced
 from ..runtime.threads import few_blas_threads
 from . import vectors
@@ -104,6 +104,7 @@ def end_pairs(network: PyTree, problem: Problem, **options: Any) -> Eigenpairs:
     """Return eigenpairs at the ends of the spectrum of the Hessian, the vectors as weights; `options` as below."""
     check_problem(problem, network)
     warn_of_single_precision(network)
+    network = check_weights(network, problem)
     if is_traced((network, problem)):
         return _end_pairs(network, problem, **options)
     with few_blas_threads(vectors.size_of(split(network)[0])):

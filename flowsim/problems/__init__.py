@@ -11,4 +11,5 @@ from .problem import (
 from .regression import LinearRegression as LinearRegression
 from .regularized import RegularizedRisk as RegularizedRisk
 from .risk import Risk as Risk
+from .tracing import check_weights as check_weights
 from .weighted import WeightedRisk as WeightedRisk

@@ -58,6 +58,10 @@ class Problem(eqx.Module):
         """Return the function that is minimized: the risk up to a constant, without cancellation near the limit."""
         return self(network)
 
+    def without_decay(self) -> "Problem":
+        """Return the problem without the part of its risk that is weight decay: by default it has none."""
+        return self
+
     def excess_risk(self, network: Any, /) -> Float[Array, ""]:
         """Return R − R_min, NaN where R_min is not known."""
         return self(network) - self.infimum

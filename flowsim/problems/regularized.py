@@ -59,6 +59,10 @@ class RegularizedRisk(Problem):
         """Return the objective of the problem plus the decay."""
         return self.problem.objective(network) + self.decay(network)
 
+    def without_decay(self) -> Problem:
+        """Return the problem whose risk is R."""
+        return self.problem.without_decay()
+
     def squared_distance(self, network: Any) -> Float[Array, ""]:
         """Return that of the problem, to the regressor that is optimal without decay."""
         return self.problem.squared_distance(network)

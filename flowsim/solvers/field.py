@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 from ..curvature import GaussNewton, gauss_newton, gauss_newton_passes, knows_gram
 from ..networks import FlattenedParameters, cast, split, weight_dtype
 from ..networks.weights import norm as norm, norms as norms
-from ..problems import Problem, check_problem
+from ..problems import Problem, check_problem, check_weights
 
 
 class Measured(eqx.Module):
@@ -109,10 +109,12 @@ def gradient_field(network: PyTree, problem: Problem) -> tuple[GradientField, Py
 def checked_parts(network: PyTree, problem: Problem) -> tuple[PyTree, PyTree, jnp.dtype]:
     """Return a network, its weights as arrays of JAX, all the rest of it, and the type of the weights.
 
-    Raises `ValueError` if they have several types or are not finite, and `TypeError` for what is no problem.
+    Raises `ValueError` if they have several types or are not finite, and as `check_weights` does, and `TypeError` for
+    what is no problem.
     """
     check_problem(problem, network)
     dtype = weight_dtype(network)
+    network = check_weights(network, problem)
     weights, rest = split(network)
     if not all(_finite(leaf) for leaf in jax.tree.leaves(weights)):
         raise ValueError("the network has weights that are not finite (NaN or infinity) before its first step")
