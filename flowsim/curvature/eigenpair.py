@@ -12,6 +12,7 @@ from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..formatting import encodable
+from ..formatting.numbers import rounded_down
 from ..formatting.presentation import Shown, register_view
 from . import krylov, vectors
 from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, view_of_rows
@@ -106,7 +107,7 @@ def default_rtol(dtype: jnp.dtype) -> float:
 
 def least_rtol(dtype: jnp.dtype) -> float:
     """Return the smallest tolerance that may be asked for: ten roundings."""
-    return 10 * float(jnp.finfo(dtype).eps)
+    return rounded_down(10 * float(jnp.finfo(dtype).eps), digits=2)
 
 
 def resolve_rtol(rtol: float | None, dtype: jnp.dtype) -> float | Array:

@@ -9,6 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
+from ..formatting.numbers import rounded_down
 from ..kinds import got
 from ..problems import Problem, check_problem, has_identity_curvature
 from ..solvers.field import constant
@@ -32,7 +33,8 @@ class Stopping(eqx.Module):
     """
 
     gradient_norm: float | Float[Array, ""] | None = _OfThePrecision(1e-8)
-    """‖∇R(W)‖ (Euclidean, all weights together) at or below this; by default 1e-8, in float32 1e-4."""
+    """‖∇R(W)‖ (Euclidean, all weights together) at or below this; by default 1e-8, in float32 1e-4, and what
+    is resolved in float16."""
     excess_risk: float | Float[Array, ""] | None = None
     """R − R_min at or below this."""
     risk: float | Float[Array, ""] | None = None
@@ -101,7 +103,7 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
             "minimal_risk, or a problem of your own its infimum; or stop at a risk or a gradient_norm"
         )
     _check_margins(stopping, problem)
-    finest = 8 * float(jnp.finfo(dtype).eps)
+    finest = _finest(dtype)
     if isinstance(bound, int | float) and 0 < bound < finest:
         raise ValueError(
             f"gradient_norm={bound:g} is below what {dtype} resolves: write {finest:.1g} or more"
@@ -152,4 +154,9 @@ def _rounding(dtype: jnp.dtype) -> float:
 
 def standard_bounds(dtype: jnp.dtype) -> tuple[float, float]:
     """Return the gradient norm, and the relative distance to the minimizer, at which a run converges by default."""
-    return (1e-4, 1e-3) if dtype.itemsize < 8 else (1e-8, 1e-6)
+    return (max(1e-4, _finest(dtype)), 1e-3) if dtype.itemsize < 8 else (1e-8, 1e-6)
+
+
+def _finest(dtype: jnp.dtype) -> float:
+    """Return the smallest gradient norm that weights of a type resolve."""
+    return rounded_down(8 * float(jnp.finfo(dtype).eps), digits=1)

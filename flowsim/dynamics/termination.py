@@ -154,15 +154,20 @@ def outcome_by_curvature(
 
 @partial(compiled, few_calls=True)
 def _answer(arguments: tuple, question: Bool[Array, ""]) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    arrays, rest = eqx.partition(arguments, eqx.is_array)
+    # A rule of batching sees its arguments only: what the functions of a problem close over becomes one of them.
+    outcome_of = eqx.filter_closure_convert(lambda given: limit_outcome(*eqx.combine(given, rest)), arrays)
+    parts, static = eqx.partition((outcome_of, arrays), eqx.is_array)
+
     @sequential_vmap
-    def answered(arrays: PyTree, question: Array) -> tuple[Array, Array]:
-        outcome = partial(limit_outcome, *eqx.combine(arrays, rest))
+    def answered(parts: PyTree, question: Array) -> tuple[Array, Array]:
+        outcome_of, arrays = eqx.combine(parts, static)
+        outcome = partial(outcome_of, arrays)
         two = jnp.asarray(2, jax.eval_shape(outcome)[1].dtype)
         return jax.lax.cond(question, outcome, lambda: (jnp.asarray(Outcome.RUNNING, jnp.int32), two))
 
-    arrays, rest = eqx.partition(arguments, eqx.is_array)
     # An outcome is a whole number, and has no derivative.
-    return answered(jax.lax.stop_gradient(arrays), question)
+    return answered(jax.lax.stop_gradient(parts), question)
 
 
 def grows_along(field: GradientField, weights: PyTree, angle: float | Float[Array, ""]) -> Bool[Array, ""]:

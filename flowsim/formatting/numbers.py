@@ -1,5 +1,6 @@
 """Numbers in tables and in JSON."""
 
+import decimal
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,21 @@ def format_number(value: float | None, digits: int, *, width: int = 8) -> str:
     if 1 <= abs(value) < 1e6:  # no exponent yet
         shown = f"{float(shown):.10g}"
     return shown if len(shown) <= width else f"{value:.{digits - 1}g}"
+
+
+def rounded_down(value: float, digits: int) -> float:
+    """Return the largest number of so many significant digits that is not above a positive `value`.
+
+    A least value that is rounded so is the number that a message prints of it.
+    """
+    with decimal.localcontext(prec=digits, rounding=decimal.ROUND_FLOOR):
+        return float(+decimal.Decimal(value))
+
+
+def rounded_up(value: float, digits: int) -> float:
+    """Return the smallest number of so many significant digits that is not below a positive `value`."""
+    with decimal.localcontext(prec=digits, rounding=decimal.ROUND_CEILING):
+        return float(+decimal.Decimal(value))
 
 
 def with_entries(columns: Iterable[tuple[str, str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[tuple]:

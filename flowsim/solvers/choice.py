@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from ..curvature.vectors import size_of
+from ..formatting.numbers import rounded_down
 from ..kinds import got
 from .field import GradientField, constant, norm
 from .hessian import HessianExtrapolation
@@ -171,7 +172,7 @@ def tolerances(
 ) -> tuple[ArrayLike, ArrayLike]:
     """Return the tolerances of a run: those of its own `controller`, if it has one; what is not given by precision.
 
-    By default rtol is 1e-6 in float64 and 1e-4 in float32, and atol zero. Raises `ValueError` where they are
+    By default rtol is 1e-6 in float64, 1e-4 in float32 and the finest in float16, and atol zero. Raises `ValueError` where they are
     given twice, for what is not a number, and where the precision cannot meet them.
     """
     if controller is not None:
@@ -194,12 +195,12 @@ def tolerances(
 
 def finest_rtol(dtype: jnp.dtype) -> float:
     """Return the smallest relative tolerance that a flow can meet with weights of a type."""
-    return 32 * float(jnp.finfo(dtype).eps)
+    return rounded_down(32 * float(jnp.finfo(dtype).eps), digits=1)
 
 
 def standard_rtol(dtype: jnp.dtype) -> float:
     """Return the relative tolerance of a flow for weights of a type where none is given."""
-    return 1e-4 if dtype.itemsize < 8 else 1e-6
+    return max(1e-4 if dtype.itemsize < 8 else 1e-6, finest_rtol(dtype))
 
 
 def _number(name: str, value: Any) -> Any:

@@ -110,7 +110,7 @@ MISUSES = {
     "a traced regression": (lambda: jax.jit(lambda x: flowsim.LinearRegression(x, Y)(deep()))(X), "outside jit and"),
     # Numbers.
     "a learning rate in quotes": (lambda: descended(learning_rate="0.1"), "got '0.1'"),
-    "a learning rate that is flushed to zero": (lambda: descended(learning_rate=1e-320), "2.2e-308 or more, got 1e-32"),
+    "a learning rate that is flushed to zero": (lambda: descended(learning_rate=1e-320), "2.3e-308 or more, got 1e-32"),
     "a learning rate too small for float32": (
         lambda: descended(flowsim.networks.cast(deep(), "float32"), learning_rate=1e-60), "float32, 1.2e-38 or"),
     "steps beyond counting": (lambda: descended(steps=2**70), "at most 9223372036854775807, got 118059162071741130342"),

@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from ...formatting.numbers import rounded_up
 from ...kinds import Registry, is_kind_of, reason_of
 from ...runtime.identity import static_function
 from ...solvers.field import constant
@@ -169,7 +170,8 @@ def check_learning_rate(rate: object, dtype: jnp.dtype) -> None:
     number = known.ndim == 0 and known.dtype.kind in "iuf"
     if not number or not least <= float(known) <= most:
         shown = rate if number else repr(rate)
-        raise ValueError(f"learning_rate must be a positive finite number of {dtype}, {least:.2g} or more, got {shown}")
+        expected = f"{rounded_up(least, digits=2):.2g} or more"  # a subnormal number is not accepted
+        raise ValueError(f"learning_rate must be a positive finite number of {dtype}, {expected}, got {shown}")
 
 
 def checked_rate(rate: Any, dtype: jnp.dtype) -> Scalar:
