@@ -17,6 +17,7 @@ from ..formatting import Progress, ProgressCallback, check_progress, report_prog
 from ..networks import weight_dtype
 from ..probes import Probe, probe_of
 from ..problems import Problem
+from ..runtime.compiling import with_standard_options
 from ..results.runs import Edge
 from ..solvers.field import check_step_count
 from ..theory import minimal_sharpness_bounds_of
@@ -62,6 +63,7 @@ def _interruptible() -> Iterator[list[Trajectory]]:
         raise Interrupted(finished) from stopped
 
 
+@with_standard_options
 def compare(
     network: PyTree,
     problem: Problem,

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..networks import FlattenedParameters, cast, split, warn_of_single_precision, weight_dtype
 from ..problems import Problem, check_problem, check_weights
-from ..runtime.compiling import compiled, is_traced
+from ..runtime.compiling import compiled, is_traced, with_standard_options
 from ..runtime.threads import few_blas_threads
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs, Operator, eigenpairs_dense, eigenpairs_lanczos, resolve_rtol
@@ -160,6 +160,7 @@ def scattered_starts(weights: PyTree, block: int, *, seed: int = 2**20) -> PyTre
     return jax.tree.map(lambda *rows: jnp.stack(rows), *drawn)
 
 
+@with_standard_options
 def preconditioned_eigenpair(
     network: PyTree,
     problem: Problem,

@@ -7,13 +7,14 @@ from jaxtyping import Array, Float, PyTree
 
 from ..networks import NumberedLayers, numbered_layers, warn_of_single_precision, weight_dtype
 from ..problems import Problem
-from ..runtime.compiling import compiled
+from ..runtime.compiling import compiled, with_standard_options
 from . import vectors
 from .eigenpair import Eigenpairs, eigenpairs_dense, eigenpairs_lanczos, resolve_rtol
 from .finiteness import check_result
 from .hessian import dense_hessian, hessian_product, is_decomposed, objective_of, scattered_starts
 
 
+@with_standard_options
 def layer_sharpness(
     network: PyTree,
     problem: Problem,

@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from ..formatting.presentation import Shown, register_view
 from ..networks import cast, split, weight_dtype
 from ..problems import Problem, check_problem
-from ..runtime.compiling import compiled, is_traced
+from ..runtime.compiling import compiled, is_traced, with_standard_options
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs
 from .finiteness import check_gradient, check_result
@@ -29,6 +29,7 @@ _SECOND = (
 )
 
 
+@with_standard_options
 def sharpness(
     network: PyTree, problem: Problem, *, dense: bool | None = None, rtol: float | None = None
 ) -> float | Float[Array, ""]:
@@ -86,6 +87,7 @@ def sharpness(
     return float(found.value)
 
 
+@with_standard_options
 def top_eigenpair(
     network: PyTree,
     problem: Problem,
@@ -129,6 +131,7 @@ def top_eigenpair(
     return replace(found, vector=ravel_pytree(found.vector)[0])
 
 
+@with_standard_options
 def top_eigenpairs(
     network: PyTree,
     problem: Problem,
@@ -212,6 +215,7 @@ class SpectralBounds(Shown, eqx.Module):
 register_view(SpectralBounds, view_of_rows)
 
 
+@with_standard_options
 def spectral_bounds(
     network: PyTree,
     problem: Problem,

@@ -8,7 +8,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from ..networks import warn_of_single_precision, weight_dtype
 from ..problems import Problem
-from ..runtime.compiling import compiled
+from ..runtime.compiling import compiled, with_standard_options
 from . import krylov, vectors
 from .eigenpair import decomposition, default_rtol, eigenvalues
 from .finiteness import check_result
@@ -151,6 +151,7 @@ def _standard_error(values: Float[Array, " vectors"], exact: bool) -> Float[Arra
     return jnp.std(values, ddof=1) / len(values) ** 0.5 if known else jnp.full((), jnp.nan, values.dtype)
 
 
+@with_standard_options
 def spectrum(
     network: PyTree,
     problem: Problem,

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..formatting import encodable
 from ..networks import split
 from ..problems import Problem
-from ..runtime.compiling import compiled
+from ..runtime.compiling import compiled, with_standard_options
 from . import vectors
 from .eigenpair import Eigenpairs, resolve_rtol
 from .hessian import Objective, end_pairs, objective_of
@@ -52,6 +52,7 @@ def contraction(objective: Objective, weights: PyTree, one: PyTree, other: PyTre
 
 
 @partial(compiled, few_calls=True)
+@with_standard_options
 def contractions(network: PyTree, problem: Problem, directions: PyTree) -> Contractions:
     """Return the third derivative of the risk on a few directions, such as the `vectors` of `top_eigenpairs`.
 
@@ -146,6 +147,7 @@ class SharpnessGradient(eqx.Module):
 
 
 @partial(compiled, few_calls=True)
+@with_standard_options
 def sharpness_gradient(
     network: PyTree,
     problem: Problem,

@@ -11,13 +11,14 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..networks import records, split
 from ..problems import Problem, check_problem
-from ..runtime.compiling import compiled
+from ..runtime.compiling import compiled, with_standard_options
 from . import vectors
 from .eigenpair import Eigenpairs, are_products_dear, default_rtol, resolve_rtol
 from .hessian import end_pairs, scattered_starts
 from .line import numbers_of, shape_of
 
 
+@with_standard_options
 def sharpness_along(path: PyTree, problem: Problem, *, rtol: float | None = None) -> Float[np.ndarray, " records"]:
     """Return the sharpness of every network of a path, as `eigenvalues_along` does the largest eigenvalues.
 
@@ -44,6 +45,7 @@ def sharpness_along(path: PyTree, problem: Problem, *, rtol: float | None = None
     return eigenvalues_along(path, problem, indices, rtol=rtol)[:, 0]
 
 
+@with_standard_options
 def eigenvalues_along(
     path: PyTree,
     problem: Problem,
@@ -103,6 +105,7 @@ class EigenpairsAlong(eqx.Module):
         return curves
 
 
+@with_standard_options
 def eigenpairs_along(
     path: PyTree,
     problem: Problem,

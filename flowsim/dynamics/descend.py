@@ -17,7 +17,7 @@ from ..formatting import ProgressCallback
 from ..networks import split, warn_of_single_precision
 from ..probes import Probe
 from ..problems import Problem
-from ..runtime.compiling import compiled, is_traced
+from ..runtime.compiling import compiled, is_traced, with_standard_options
 from ..solvers.field import check_step_count, checked_parts, constant
 from .branches import BranchPoint
 from .descent import Descent
@@ -42,6 +42,7 @@ _NOT_BACKWARDS = (
 )
 
 
+@with_standard_options
 def descend(
     network: PyTree,
     problem: Problem,

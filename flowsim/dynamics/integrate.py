@@ -19,7 +19,7 @@ from ..kinds import got
 from ..networks import warn_of_single_precision
 from ..probes import Probe
 from ..problems import Problem
-from ..runtime.compiling import is_traced
+from ..runtime.compiling import is_traced, with_standard_options
 from ..solvers.field import check_step_count, checked_parts, constant
 from .descent import Descent
 from .driver import FlowProgress, drive
@@ -37,6 +37,7 @@ _NOT_DIFFERENTIABLE = (
 )
 
 
+@with_standard_options
 def integrate(
     network: PyTree,
     problem: Problem,

@@ -16,7 +16,7 @@ from ..networks import warn_of_single_precision
 from ..networks.weights import weight_count
 from ..probes import Probe
 from ..problems import Problem
-from ..runtime.compiling import compiled
+from ..runtime.compiling import compiled, with_standard_options
 from ..solvers.field import GradientField, check_step_count, checked_parts, gradient_field
 from .descend import default_record_steps
 from .descent import Descent
@@ -73,6 +73,7 @@ class Repetitions:
         return jax.tree.map(error, self.probes[name])
 
 
+@with_standard_options
 def repeat(
     network: PyTree,
     problem: Problem,

@@ -62,7 +62,12 @@ def weight_dtype(network: PyTree) -> jnp.dtype:
     _check_weights(weights)
     found = {leaf.dtype for leaf in jax.tree.leaves(weights) if leaf.size}
     if not found:
-        raise ValueError(f"{type(network).__name__} holds no weights: expected floating-point arrays in its fields")
+        leaves = jax.tree_util.tree_leaves_with_path(network, is_leaf=_is_fixed)
+        numbers = [jax.tree_util.keystr(path) or "itself" for path, leaf in leaves if eqx.is_array_like(leaf)]
+        others = f", got other numbers at {', '.join(numbers[:3])}: write jnp.asarray(number, float)" if numbers else ""
+        raise ValueError(
+            f"{type(network).__name__} holds no weights: expected floating-point arrays in its fields{others}"
+        )
     if len(found) > 1:
         names = ", ".join(sorted(str(dtype) for dtype in found))
         raise ValueError(f"the weights have several types ({names}): cast them to one, for instance float64")

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from ..losses import Loss, SquaredError
 from ..losses.pointwise import as_loss
+from ..runtime.compiling import with_standard_options
 from .chunks import activation_bytes, check_chunk_size, fitting_chunk, over_samples, pass_bytes, shape_of
 from .problem import Outputs, Problem
 from .validation import (
@@ -60,6 +61,7 @@ class EmpiricalRisk(Problem):
     divisible: bool = eqx.field(static=True)
     classes: int = eqx.field(static=True)
 
+    @with_standard_options
     def __init__(
         self,
         X: ArrayLike,

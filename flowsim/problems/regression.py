@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from ..data import DataError, paired_arrays
 from ..networks import LinearNetwork, split
 from ..networks.weights import norm
+from ..runtime.compiling import with_standard_options
 from .empirical import EmpiricalRisk
 from .problem import Outputs, Problem
 
@@ -42,6 +43,7 @@ class LinearRegression(Problem):
     eigenvalues: Float[Array, " rank"]
     samples: EmpiricalRisk | None
 
+    @with_standard_options
     def __init__(self, X: ArrayLike, y: ArrayLike, *, keep_samples: bool = False):
         X, y = _check_samples(X, y)
         n, d = X.shape

@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
 from ..networks import split
+from ..runtime.compiling import with_standard_options
 from .problem import Outputs, Problem, check_problem, on_samples
 
 
@@ -40,6 +41,7 @@ class RegularizedRisk(Problem):
     problem: Problem
     weight_decay: Float[Array, ""]
 
+    @with_standard_options
     def __init__(self, problem: Problem, weight_decay: ArrayLike):
         check_problem(problem)
         self.problem = problem

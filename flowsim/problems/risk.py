@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..networks import split, weight_dtype
 from ..networks.weights import norm
-from ..runtime.compiling import compiled
+from ..runtime.compiling import compiled, with_standard_options
 from ..runtime.identity import static_function
 from .problem import Problem
 from .validation import call, real_number, real_scalar
@@ -43,6 +43,7 @@ class Risk(Problem):
     gradient: Callable[[Any], PyTree] | None
     least: Float[Array, ""]
 
+    @with_standard_options
     def __init__(
         self,
         function: Callable[[Any], Any],

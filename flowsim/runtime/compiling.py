@@ -4,15 +4,17 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 QUICK_OPTIONS = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
 """The options of XLA for programs of few numbers, as `compiled` explains."""
@@ -96,7 +98,8 @@ def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callab
         first = args.children()[0].num_leaves if donate == "all-except-first" else len(leaves)
         donated, kept = _parted(arrays[first:], lambda array: isinstance(array, jax.Array))
         none = [None] * first
-        made, rest = program(arrays[:first] + kept, none + donated, tuple(others), structure)
+        with standard_options():
+            made, rest = program(arrays[:first] + kept, none + donated, tuple(others), structure)
         nonlocal programs
         if programs > MOST_PROGRAMS:
             program.clear_cache()
@@ -104,6 +107,47 @@ def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callab
         return _joined(rest.structure, rest.leaves, made)
 
     return call
+
+
+def with_standard_options(function: Function) -> Function:
+    """Return a function that runs under `standard_options`, also outside of compiled programs."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with standard_options():
+            return function(*args, **kwargs)
+
+    return call  # pyright: ignore[reportReturnType]  (of the same signature)
+
+
+def standard_options() -> AbstractContextManager:
+    """Return a context in which JAX's options for debugging are off, as flowsim's programs need it.
+
+    They mark slots without a record by NaN and take infinite bounds (`jax_debug_nans`, `jax_debug_infs`), add whole
+    numbers to floating-point ones (`jax_numpy_dtype_promotion`), take numbers of Python as arguments
+    (`jax_transfer_guard`), and are nothing but compiled loops (`jax_disable_jit`).
+    """
+    contexts = [
+        context(value) for name, (context, value) in _STANDARD.items() if getattr(jax.config, name) not in (value, None)
+    ]
+    if not contexts:
+        return nullcontext()
+    stack = ExitStack()
+    for context in contexts:
+        stack.enter_context(context)
+    return stack
+
+
+_STANDARD: dict[str, tuple[Callable[[Any], AbstractContextManager], Any]] = {
+    "jax_debug_nans": (jax.debug_nans, False),
+    "jax_debug_infs": (jax.debug_infs, False),
+    "jax_numpy_dtype_promotion": (jax.numpy_dtype_promotion, "standard"),
+    "jax_transfer_guard": (jax.transfer_guard, "allow"),
+    "jax_transfer_guard_host_to_device": (jax.transfer_guard_host_to_device, "allow"),
+    "jax_transfer_guard_device_to_device": (jax.transfer_guard_device_to_device, "allow"),
+    "jax_transfer_guard_device_to_host": (jax.transfer_guard_device_to_host, "allow"),
+    "jax_disable_jit": (jax.disable_jit, False),
+}
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ...kinds import got
-from ...problems import Minibatches
+from ...problems import Minibatches, Problem, check_weights
 from ...solvers.field import GradientField, constant, norm
 from ..descent import Descent, DescentState
 from ..dynamics import DYNAMICS
@@ -103,6 +103,11 @@ class DecoupledDecay(Descent):
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the descent with its numbers as arrays; raises what the optimizer does."""
         return replace(self, optimizer=self.optimizer.checked(dtype), weight_decay=constant(self.weight_decay, dtype))
+
+    def check_start(self, network: PyTree, problem: Problem) -> None:
+        """Raise `ValueError` for weights that would decay although the risk does not depend on them."""
+        check_weights(network, problem, decays=True)
+        self.optimizer.check_start(network, problem)
 
     def rests(
         self,

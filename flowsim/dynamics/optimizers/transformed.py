@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ...kinds import got
 from ...networks import strongly_typed
+from ...runtime.compiling import with_standard_options
 from ...runtime.identity import static_function
 from ..descent import Descent, DescentState
 from ..dynamics import DYNAMICS
@@ -90,28 +92,62 @@ def check_regularizer(name: str, value: Any, *, positive: bool) -> None:
 class Optax(Transformed):
     """A descent by any `optax.GradientTransformation`.
 
-    The transformation holds its learning rate, and what else it has, as constants of the compiled program; where it
-    searches along a line, it is handed `value`, `grad` and `value_fn`. `descend(..., optimizer=optax.lion(1e-3))` makes
-    one by itself.
+    `descend(..., optimizer=optax.lion(1e-3))` makes one by itself. A transformation that searches along a line is given
+    `value`, `grad` and `value_fn`.
+
+    A transformation holds its learning rate and its other numbers as constants, so that a program is compiled for each
+    learning rate. `flowsim.Optax(optax.lion, learning_rate=1e-3)` holds them as arrays: one program serves all
+    learning rates, and they may be traced, as by `jax.vmap`.
 
     Args:
-        transformation: The transformation.
+        transformation: The transformation, or the function that makes it of the `hyperparameters`, such as `optax.adam`.
         time_per_step: The time of a step, to compare it with a flow, as in `flowsim.Optax(optax.lion(1e-3),
             time_per_step=1e-3)`; by default steps count.
+        **hyperparameters: The arguments of that function. Floating-point numbers become arrays.
 
     Raises:
-        TypeError: For anything but a transformation.
+        TypeError: For anything but a transformation or a function that makes one of these hyperparameters.
         ValueError: For an invalid time, and for any time where the learning rate follows a schedule.
     """
 
     init: Any
     update: Any
+    maker: Any
+    numbers: dict[str, Any]
+    settings: tuple[tuple[str, Any], ...] = eqx.field(static=True)
     time_per_step: Scalar
 
-    def __init__(self, transformation: "optax.GradientTransformation", *, time_per_step: Scalar | None = None):
+    @with_standard_options
+    def __init__(
+        self,
+        transformation: "optax.GradientTransformation | Callable[..., optax.GradientTransformation]",
+        *,
+        time_per_step: Scalar | None = None,
+        **hyperparameters: Any,
+    ):
+        self.maker, self.numbers, self.settings = None, {}, ()
+        if not is_transformation(transformation) and callable(transformation):
+            self.maker = static_function(transformation)
+            floating = {
+                name: isinstance(one, float | np.floating) or eqx.is_inexact_array(one)
+                for name, one in hyperparameters.items()
+            }
+            self.numbers = {name: one for name, one in hyperparameters.items() if floating[name]}
+            self.settings = tuple(
+                (name, static_function(one)) for name, one in hyperparameters.items() if not floating[name]
+            )
+            transformation = transformation(**hyperparameters)
+        elif hyperparameters:
+            raise TypeError(
+                f"the transformation holds its {', '.join(hyperparameters)} already: write a function that makes it, as "
+                "in flowsim.Optax(optax.adam, learning_rate=1e-3)"
+            )
         if not is_transformation(transformation):
             found = type(transformation).__name__
-            raise TypeError(f"expected a gradient transformation of Optax, such as optax.adam(1e-3), got {found}")
+            raise TypeError(
+                "expected a gradient transformation of Optax, such as optax.adam(1e-3), or a function that makes one of "
+                f"the hyperparameters, as in flowsim.Optax(optax.adam, learning_rate=1e-3), got {found}"
+            )
         import optax
 
         if time_per_step is not None and _has_schedule(transformation):
@@ -122,8 +158,9 @@ class Optax(Transformed):
         time: Any = 1.0 if time_per_step is None else time_per_step
         if not isinstance(time, Tracer) and not (_is_number(time) and 0 < time < math.inf):
             raise ValueError(f"time_per_step must be a positive finite number, got {time_per_step!r}")
-        whole = optax.with_extra_args_support(transformation)
-        self.init, self.update = static_function(whole.init), static_function(whole.update)
+        whole = optax.with_extra_args_support(transformation)  # pyright: ignore[reportArgumentType]
+        made = self.maker is not None
+        self.init, self.update = (None, None) if made else map(static_function, (whole.init, whole.update))
         self.time_per_step = float(time) if isinstance(time, int) else time
 
     @property
@@ -135,7 +172,9 @@ class Optax(Transformed):
         """Return the transformation."""
         import optax
 
-        return optax.GradientTransformationExtraArgs(self.init, self.update)
+        if self.maker is None:
+            return optax.GradientTransformationExtraArgs(self.init, self.update)
+        return optax.with_extra_args_support(self.maker(**self.numbers, **dict(self.settings)))
 
     def work(self, state: DescentState, steps: Int[Array, ""]) -> tuple[None, Int[Array, ""]]:
         """Return `None`: a transformation may take gradients of its own along a line."""
