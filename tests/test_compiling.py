@@ -142,3 +142,33 @@ def test_programs_of_many_shapes_are_let_go(monkeypatch):
         gc.collect()
         assert len(client.live_executables()) <= before + 3
     assert traced == [*range(1, 11), 8]  # and not again while there is room
+
+
+OPTIONS = {
+    "jax_debug_nans": True,
+    "jax_debug_infs": True,
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_transfer_guard": "disallow",
+    "jax_check_tracer_leaks": True,
+    "jax_disable_jit": True,
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_runs_are_the_same_with_options_of_jax_for_debugging(option):
+    start = jnp.array([0.5, -1.0])
+    shift = jnp.array(1.0)
+
+    def ends():
+        risk = flowsim.RegularizedRisk(flowsim.Risk(lambda w: jnp.sum((w - shift) ** 2)), 0.1)
+        flow = flowsim.integrate(start, risk)
+        descent = flowsim.descend(start, risk, learning_rate=0.1, steps=3)
+        return str(flow), str(descent), flow.final_risk, descent.final_risk, flowsim.sharpness(start, risk)
+
+    expected, before = ends(), getattr(jax.config, option)
+    jax.config.update(option, OPTIONS[option])
+    try:
+        assert ends() == expected
+        assert getattr(jax.config, option) == OPTIONS[option]
+    finally:
+        jax.config.update(option, before)

@@ -1,4 +1,5 @@
 import itertools
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,10 @@ from test_solvers import flat
 
 import flowsim
 from flowsim import Outcome
+from flowsim.curvature import resolve_rtol
+from flowsim.dynamics import GradientFlow
+from flowsim.dynamics.learning_rates.learning_rate import check_learning_rate
+from flowsim.dynamics.stopping import stopping_for
 from flowsim.networks import cast
 from flowsim.solvers import ProposedSteps
 
@@ -167,6 +172,27 @@ def test_single_precision_converges_at_tolerances_of_its_own(mlp, problem, mlp_f
     assert flow.converged
     assert flow.times.dtype == flow.network.stacks[0].dtype == jnp.float32
     np.testing.assert_allclose(flat(flow.network), flat(mlp_flow.network), atol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_the_least_number_that_a_refusal_names_is_accepted(dtype):
+    start, risk = jnp.ones(3, dtype), flowsim.Risk(lambda w: jnp.sum((w - 3) ** 2))
+    runs = (
+        lambda least: GradientFlow(rtol=least).checked(start.dtype),
+        lambda least: stopping_for(flowsim.Stopping(gradient_norm=least), risk, start.dtype),
+        lambda least: check_learning_rate(least, start.dtype),
+        lambda least: resolve_rtol(least, start.dtype),
+    )
+    for run in runs:
+        with pytest.raises(ValueError, match="or more") as caught:
+            run(1e-310)
+        (named,) = re.findall(r"([\d.]+(?:e-\d+)?) or more", str(caught.value))
+        run(float(named))
+
+
+def test_half_precision_has_tolerances_that_it_resolves():
+    flow = flowsim.integrate(jnp.ones(3, "float16"), flowsim.Risk(lambda w: jnp.sum((w - 3) ** 2)))
+    assert flow.outcome is flowsim.Outcome.CONVERGED
 
 
 CONTROL = diffrax.PIDController(rtol=1e-6, atol=1e-9)

@@ -153,6 +153,24 @@ def test_a_bare_transformation_counts_its_steps_and_other_options_of_a_kind_comp
     assert compiled() == before
 
 
+def test_a_function_of_optax_with_its_hyperparameters_compiles_nothing_for_others(compiled):
+    start, risk = jnp.array([0.2, -0.4]), flowsim.Risk(lambda w: jnp.sum((w - 1.0) ** 2))
+
+    def run(eta, decay, **options):
+        made = flowsim.Optax(optax.adamw, learning_rate=eta, weight_decay=decay, nesterov=True, **options)
+        return flowsim.descend(start, risk, optimizer=made, steps=9)
+
+    first = run(1e-3, 0.1)
+    before = compiled()
+    second = run(2e-3, 0.3, time_per_step=0.5)
+    assert compiled() == before
+    for found, eta, decay in ((first, 1e-3, 0.1), (second, 2e-3, 0.3)):
+        rule = optax.adamw(eta, weight_decay=decay, nesterov=True)
+        np.testing.assert_array_equal(found.network, flowsim.descend(start, risk, optimizer=rule, steps=9).network)
+    mapped = jax.vmap(lambda eta: run(eta, 0.1).final_risk)(jnp.array([1e-3, 2e-3]))
+    np.testing.assert_allclose(mapped[0], first.final_risk, rtol=1e-12)
+
+
 @pytest.mark.slow
 def test_a_transformation_that_searches_along_a_line_is_given_the_objective():
     """L-BFGS ends at the minimum of a quadratic in two dimensions in a handful of steps."""
@@ -328,6 +346,8 @@ def beside_flow(optimizer):
         (lambda: preconditioned_eigenpair(jnp.asarray(START), BOWL, jnp.ones(3)), "one number for each weight"),
         (lambda: flowsim.Adam(0.1, eps_root=-1.0), "eps_root must be zero or more"),
         (lambda: end_of(optax.adam, 5), "or a transformation of Optax, such as optax.adam.*got function"),
+        (lambda: flowsim.Optax(optax.adam(0.1), b1=0.8), "holds its b1 already.*flowsim.Optax\\(optax.adam, learning"),
+        (lambda: flowsim.Optax(lambda: 3), "expected a gradient transformation.*got int"),
         (lambda: flowsim.Optax(0.1), "expected a gradient transformation of Optax.*got float"),
         (lambda: flowsim.Optax(optax.adam(0.1), time_per_step=0.0), "time_per_step must be"),
         (lambda: flowsim.Optax(optax.sgd(SCHEDULE), time_per_step=0.1), "follows a schedule"),

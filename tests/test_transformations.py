@@ -1,5 +1,6 @@
 """Initializations and ends of runs under `jax.jit` and `jax.vmap`."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,3 +78,65 @@ def test_the_ends_of_descents_are_known_alone_mapped_and_compiled(problem):
     np.testing.assert_allclose(jax.vmap(flowsim.sharpness)(mapped.network, mapped.problem), sharpness, rtol=1e-9)
     with pytest.raises(ValueError, match=r"write jax.vmap\(flowsim.sharpness\)\(runs.network, runs.problem\)"):
         _ = mapped.final_sharpness
+
+
+def springs(k):
+    return flowsim.Risk(lambda w: jnp.sum(k * (w - 1) ** 2) / 2 + jnp.sum(w**4) / 10)
+
+
+def springs_of_a_class(k):
+    class Springs(flowsim.Problem):
+        def __call__(self, w):
+            return springs(k)(w)
+
+    return Springs()
+
+
+class Line(eqx.Module):
+    w: jax.Array
+
+    def __call__(self, x):
+        return self.w @ x
+
+
+def weighted(k):
+    return flowsim.EmpiricalRisk(np.eye(2), np.ones(2), lambda prediction, y: k[0] * jnp.sum((prediction - y) ** 2))
+
+
+STIFFNESSES = jnp.array([[1.0, 2.0], [1.0, 30.0]])
+HALF = jnp.full(2, 0.5)
+MAPPED = {
+    "descend": lambda k: flowsim.descend(HALF, springs(k), learning_rate=0.01, steps=9).final_risk,
+    "descend, a class": lambda k: flowsim.descend(HALF, springs_of_a_class(k), learning_rate=0.01, steps=9).final_risk,
+    "sharpness": lambda k: flowsim.sharpness(HALF, springs(k)),
+    "spectrum": lambda k: flowsim.curvature.spectrum(HALF, springs(k)).nodes,
+}
+LONGER = {
+    "integrate": lambda k: flowsim.integrate(0 * k, springs(k), t1=3.0).final_risk,
+    "integrate, a loss": lambda k: flowsim.integrate(Line(HALF), weighted(k), t1=3.0).final_risk,
+}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [*(pytest.param(run, id=name) for name, run in MAPPED.items())]
+    + [pytest.param(run, id=name, marks=pytest.mark.slow) for name, run in LONGER.items()],
+)
+def test_what_a_risk_closes_over_may_be_mapped(run):
+    expected = [run(k) for k in STIFFNESSES]
+    np.testing.assert_allclose(jax.vmap(run)(STIFFNESSES), expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_what_a_risk_closes_over_may_be_mapped_twice_and_compiled():
+    def run(first, second):
+        return MAPPED["descend"](jnp.stack([first, second]))
+
+    expected = jnp.array([[run(first, second) for second in (2.0, 30.0)] for first in (1.0, 3.0)])
+    first, second = jnp.array([1.0, 3.0]), jnp.array([2.0, 30.0])
+    over_second = jax.vmap(run, in_axes=(None, 0))
+    for mapped in (
+        jax.vmap(over_second, in_axes=(0, None)),
+        jax.jit(jax.vmap(jax.jit(over_second), in_axes=(0, None))),
+    ):
+        np.testing.assert_allclose(mapped(first, second), expected, rtol=1e-9)

@@ -17,8 +17,8 @@ from ..formatting import Progress, ProgressCallback, check_progress, report_prog
 from ..networks import weight_dtype
 from ..probes import Probe, probe_of
 from ..problems import Problem
-from ..runtime.compiling import with_standard_options
 from ..results.runs import Edge
+from ..runtime.compiling import with_standard_options
 from ..solvers.field import check_step_count
 from ..theory import minimal_sharpness_bounds_of
 from .comparison import Comparison, compare_model_to_flow, compare_to_flow

@@ -190,6 +190,7 @@ def preconditioned_eigenpair(
     Raises:
         ValueError: For a preconditioner of another structure or shape than the weights, and as `top_eigenpair`.
     """
+    network = check_weights(network, problem)
     objective, weights = objective_of(network, problem)
     dtype = weight_dtype(network)
     resolve_rtol(rtol, dtype)

@@ -6,7 +6,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from ..networks import NumberedLayers, numbered_layers, warn_of_single_precision, weight_dtype
-from ..problems import Problem
+from ..problems import Problem, check_weights
 from ..runtime.compiling import compiled, with_standard_options
 from . import vectors
 from .eigenpair import Eigenpairs, eigenpairs_dense, eigenpairs_lanczos, resolve_rtol
@@ -52,6 +52,7 @@ def layer_sharpness(
     """
     resolve_rtol(rtol, weight_dtype(network))
     warn_of_single_precision(network)
+    network = check_weights(network, problem)
     found = _layer_sharpness(network, problem, dense, rtol, max_restarts)
     check_result(found, network, problem)
     return found

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from ..networks import warn_of_single_precision, weight_dtype
-from ..problems import Problem
+from ..problems import Problem, check_weights
 from ..runtime.compiling import compiled, with_standard_options
 from . import krylov, vectors
 from .eigenpair import decomposition, default_rtol, eigenvalues
@@ -189,6 +189,7 @@ def spectrum(
     """
     check_spectrum(vectors, products, seed)
     warn_of_single_precision(network)
+    network = check_weights(network, problem)
     first = (_FIRST_SEED + seed * vectors) % 2**31
     found = _spectrum(network, problem, exact, vectors, products, np.asarray(first, np.int32))
     check_result(found.nodes, network, problem)

@@ -110,8 +110,10 @@ def integrate(
         The run: its records, where it ended, and why.
 
     Raises:
-        ValueError: For arguments that cannot be right, and for a risk or a gradient that is NaN or infinite at the
-            start, with the place in the network; inside `jax.jit` and `jax.vmap` such a run has diverged.
+        ValueError: For arguments that cannot be right; for weights that the risk has no derivative in, as behind
+            `jax.lax.stop_gradient`, and a model that draws random numbers; and for a risk or a gradient that is NaN or
+            infinite at the start, with the place in the network; inside `jax.jit` and `jax.vmap` such a run has
+            diverged.
         TypeError: For arguments of another type.
         RuntimeError: Where it is differentiated.
 

@@ -22,7 +22,8 @@ Tree = TypeVar("Tree")
 class Fixed(eqx.Module):
     """An array, or a pytree of them, inside a network that is not trained: a projection of the output, say.
 
-    The network reads it as `.value`; it is no weight, so neither gradients nor the Hessian include it.
+    The network reads it as `.value`; it is no weight, so neither gradients nor the Hessian include it. Weights that the
+    risk has no derivative in, as behind `jax.lax.stop_gradient`, are refused: hold them so.
     """
 
     value: Any

@@ -219,11 +219,14 @@ def _same(one: Any, other: Any) -> bool:
     if one is other or isinstance(one, Tracer) or isinstance(other, Tracer):
         return True
     if eqx.is_array_like(one) and eqx.is_array_like(other):
-        if eqx.is_array(one) and jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
-            one, other = jax.random.key_data(one), jax.random.key_data(other)
-        first, second = np.asarray(one), np.asarray(other)
+        first, second = map(_on_host, (one, other))
         return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
     return True
+
+
+def _on_host(value: Any) -> np.ndarray:
+    is_key = eqx.is_array(value) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(value) if is_key else value)
 
 
 def _same_equations(one: Jaxpr, other: Jaxpr) -> bool:

@@ -172,8 +172,8 @@ def tolerances(
 ) -> tuple[ArrayLike, ArrayLike]:
     """Return the tolerances of a run: those of its own `controller`, if it has one; what is not given by precision.
 
-    By default rtol is 1e-6 in float64, 1e-4 in float32 and the finest in float16, and atol zero. Raises `ValueError` where they are
-    given twice, for what is not a number, and where the precision cannot meet them.
+    By default rtol is 1e-6 in float64, 1e-4 in float32 and the finest in float16, and atol zero. Raises `ValueError`
+    where they are given twice, for what is not a number, and where the precision cannot meet them.
     """
     if controller is not None:
         if rtol is not None or atol is not None:

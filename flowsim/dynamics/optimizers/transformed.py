@@ -100,7 +100,7 @@ class Optax(Transformed):
     learning rates, and they may be traced, as by `jax.vmap`.
 
     Args:
-        transformation: The transformation, or the function that makes it of the `hyperparameters`, such as `optax.adam`.
+        transformation: The transformation, or a function that makes it of `hyperparameters`, such as `optax.adam`.
         time_per_step: The time of a step, to compare it with a flow, as in `flowsim.Optax(optax.lion(1e-3),
             time_per_step=1e-3)`; by default steps count.
         **hyperparameters: The arguments of that function. Floating-point numbers become arrays.
@@ -139,18 +139,19 @@ class Optax(Transformed):
             transformation = transformation(**hyperparameters)
         elif hyperparameters:
             raise TypeError(
-                f"the transformation holds its {', '.join(hyperparameters)} already: write a function that makes it, as "
-                "in flowsim.Optax(optax.adam, learning_rate=1e-3)"
+                f"the transformation holds its {', '.join(hyperparameters)} already: write a function that makes it, "
+                "as in flowsim.Optax(optax.adam, learning_rate=1e-3)"
             )
         if not is_transformation(transformation):
             found = type(transformation).__name__
             raise TypeError(
-                "expected a gradient transformation of Optax, such as optax.adam(1e-3), or a function that makes one of "
-                f"the hyperparameters, as in flowsim.Optax(optax.adam, learning_rate=1e-3), got {found}"
+                "expected a gradient transformation of Optax, such as optax.adam(1e-3), or a function that makes one, "
+                f"with its hyperparameters, as flowsim.Optax(optax.adam, learning_rate=1e-3), got {found}"
             )
         import optax
 
-        if time_per_step is not None and _has_schedule(transformation):
+        whole = optax.with_extra_args_support(transformation)  # pyright: ignore[reportArgumentType]
+        if time_per_step is not None and _has_schedule(whole):
             raise ValueError(
                 "the learning rate of this transformation follows a schedule, so that its steps take times of their "
                 "own: leave time_per_step out, and steps count; a flow is compared with a constant learning rate"
@@ -158,7 +159,6 @@ class Optax(Transformed):
         time: Any = 1.0 if time_per_step is None else time_per_step
         if not isinstance(time, Tracer) and not (_is_number(time) and 0 < time < math.inf):
             raise ValueError(f"time_per_step must be a positive finite number, got {time_per_step!r}")
-        whole = optax.with_extra_args_support(transformation)  # pyright: ignore[reportArgumentType]
         made = self.maker is not None
         self.init, self.update = (None, None) if made else map(static_function, (whole.init, whole.update))
         self.time_per_step = float(time) if isinstance(time, int) else time
