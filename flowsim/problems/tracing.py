@@ -17,7 +17,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import PyTree
 
 from ..networks import Fixed, cast, split, weight_dtype
-from .problem import Problem, has_identity_curvature
+from .problem import Problem, check_problem, has_identity_curvature
 
 Tree = TypeVar("Tree")
 
@@ -44,9 +44,11 @@ def check_weights(network: Tree, problem: Problem, *, decays: bool = False) -> T
         The network.
 
     Raises:
+        TypeError: For what is no problem.
         ValueError: For weights that the risk depends on without a derivative, as behind `jax.lax.stop_gradient`; with
             weight decay, also for weights that it does not depend on; and if two traces differ.
     """
+    check_problem(problem, network)
     traces = _traces(network, problem.without_decay())
     if traces is None:  # the risk fails, and whoever computes it reports why
         return network
