@@ -62,6 +62,7 @@ class Chosen:
             found = f"the text {error.found}" if isinstance(name, str) else error.found
             write = error.write if options is None else self.registry.written("kind", error)
             context = {"found": found, "expected": error.expected, "write": write, "at": ()}
+            context["names"] = list(self.registry)
             unknown = PydanticCustomError(UNKNOWN_KIND, "found {found}; expected {expected}; write {write}", context)
             details = InitErrorDetails(type=unknown, loc=() if options is None else ("kind",), input=name)
             raise ValidationError.from_exception_data("kind", [details]) from None

@@ -1,5 +1,6 @@
 """Sections of YAML: what every one of them obeys, the kinds of value they hold, and their validation errors."""
 
+import json
 import os
 import types
 import typing
@@ -36,9 +37,11 @@ def within(section: KeyPath, errors: Iterable[PydanticCustomError]) -> Iterator[
 
 def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `values`, of which none may stand there twice."""
-    repeated = [value for value, count in Counter(values).items() if count > 1]
-    if repeated:
-        raise validation_error(found=f"{repeated[0]!r} twice", expected="no repetitions", write="every entry once")
+    once = Counter(values)
+    if len(once) < len(values):
+        repeated = next(value for value, count in once.items() if count > 1)
+        write = json.dumps(list(once)) if len(once) <= 20 else "every entry once"
+        raise validation_error(found=f"{repeated!r} twice", expected="no repetitions", write=write)
     return values
 
 

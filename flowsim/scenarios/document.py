@@ -3,6 +3,7 @@
 import difflib
 import re
 import reprlib
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,10 @@ from yaml.reader import ReaderError
 from ..kinds import KeyPath
 from ..runtime.errors import UserError
 from ..runtime.paths import user_path
+from .repairs import repaired
 
 AXES = ("sweep", "over")
+OPTION = "--set "
 
 
 class ScenarioError(UserError, ValueError):
@@ -52,10 +55,20 @@ def printable(key: str) -> str:
     return key if re.fullmatch(r"[\w-]{1,40}", key) else reprlib.repr(key)
 
 
+def option_text(key: str, value: str) -> str:
+    """Return the option that gives `key` a value in YAML, quoted where a shell needs it."""
+    text = f"{key}={value}"
+    if re.fullmatch(r"[\w.,=:/+-]+", text):
+        return f"{OPTION}{text}"
+    # Double quotes are those of every shell, of Windows too; a $ or ` in them would be replaced.
+    return OPTION + (shlex.quote(text) if re.search(r'["$`\\!]', text) else f'"{text}"')
+
+
 def read_document(path: Path, *, most_bytes: int = 2**20) -> Document:
     """Read one YAML file. Raises `ScenarioError` if it is absent, unreadable, too large, or no mapping."""
     path = user_path(path)
-    no_scenario = {"expected": "the keys of a scenario", "write": "at least data: and network:"}
+    example = "data: {kind: gaussian, samples: 50, features: 5} and network: {kind: residual, depth: 10, scale: 0.5}"
+    no_scenario = {"expected": "the keys of a scenario", "write": example}
     try:
         with path.open("rb") as stream:
             content = stream.read(most_bytes + 1)
@@ -63,6 +76,10 @@ def read_document(path: Path, *, most_bytes: int = 2**20) -> Document:
         raise ScenarioError(_unreadable(path, error)) from error
     if len(content) > most_bytes:
         raise ScenarioError(complaint(str(path), (), found=f"a file of more than {most_bytes} bytes", **no_scenario))
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content[:4]:
+        found = "a file in UTF-16, as > of Windows PowerShell makes it"
+        write = f'in PowerShell (Get-Content "{path}") | Set-Content -Encoding utf8 "{path}"'
+        raise ScenarioError(complaint(str(path), found=found, expected="a file in UTF-8", write=write))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -73,6 +90,8 @@ def read_document(path: Path, *, most_bytes: int = 2**20) -> Document:
     document = parse(text, lambda line: f"{path}:{line}")
     if not isinstance(document.value, dict):
         found = "an empty file" if document.value is None else "a file that holds no keys"
+        if isinstance(document.value, str) and (pair := re.match(r"\s*([\w.]+)\s*[:=]\s*(\S+)", document.value)):
+            no_scenario = {"expected": "key: value", "write": f"{pair[1]}: {pair[2]}"}
         raise ScenarioError(complaint(document.position(()), (), found=found, **no_scenario))
     return document
 
@@ -102,9 +121,10 @@ def _unreadable(path: Path, error: Exception) -> str:
         PermissionError: "no permission to read",
     }
     found = kinds.get(type(error)) or getattr(error, "strerror", None) or str(error)
-    siblings = [other.name for other in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, siblings, n=1)
-    write = str(path.parent / near[0]) if near else "the path of a YAML file that you may read"
+    folder = path if path.is_dir() else path.parent
+    scenarios = {other.stem: str(other) for pattern in ("*.yaml", "*.yml") for other in sorted(folder.glob(pattern))}
+    near = list(scenarios) if path.is_dir() else difflib.get_close_matches(path.stem, scenarios, n=1)
+    write = scenarios[near[0]] if near else "python -m flowsim new for a list of scenarios to begin with"
     return complaint(str(path), found=found, expected="a scenario file", write=write)
 
 
@@ -120,9 +140,9 @@ class _Loader(yaml.BaseLoader):
 
     level, deepest = 0, 10
 
-    def __init__(self, text: str, position: Callable[[int], str]):
+    def __init__(self, text: str, position: Callable[[int], str], option: str):
         super().__init__(text)
-        self.position = position
+        self.position, self.option = position, option
         self.positions: dict[KeyPath, str] = {(): position(1)}
 
     def error(self, place: Any, path: KeyPath = (), **wording: str) -> ScenarioError:
@@ -158,8 +178,9 @@ class _Loader(yaml.BaseLoader):
             return self._scalar(node, path)
         values: dict[str, Any] = {}
         lines: dict[str, int] = {}
-        for key_node, child in node.value:
-            key = self._scalar(key_node, path) if isinstance(key_node, yaml.ScalarNode) else None
+        for number, (key_node, child) in enumerate(node.value):
+            self._refuse_key_alone(node.value[:number], key_node, child, path)
+            key = self._scalar(key_node, path, is_key=True) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
                 text = key_node.value
                 found = f"the key {printable(text)}" if isinstance(text, str) else "a key made of brackets"
@@ -173,9 +194,39 @@ class _Loader(yaml.BaseLoader):
             values[key] = self.value(child, inside)
         return values
 
-    def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
+    def _refuse_key_alone(self, before: list[Any], key_node: yaml.Node, child: yaml.Node, path: KeyPath) -> None:
+        """Raise the error about a key without a value that is a value too: {depth:2}, or {scale: 0.5,0.7}."""
+        if (
+            not all(isinstance(node, yaml.ScalarNode) and node.style is None for node in (key_node, child))
+            or child.value
+        ):
+            return
+        if pair := re.fullmatch(r"([A-Za-z_][\w.]*)\s*[:=]\s*(.+)", key_node.value):
+            wording = {"expected": "a space after the colon", "write": f"{pair[1]}: {pair[2]}"}
+            raise self.error(key_node, path, found=f"the key {printable(key_node.value)} without a value", **wording)
+        last_key, last = before[-1] if before else (None, None)
+        if last_key is not None and isinstance(last, yaml.ScalarNode) and _FLOAT.fullmatch(key_node.value):
+            inside, found = (*path, last_key.value), f"{last.value}, {key_node.value} without brackets"
+            write = f"{last_key.value}: [{last.value}, {key_node.value}]"
+            raise self.error(key_node, inside, found=found, expected="a list in brackets", write=write)
+
+    def _scalar(self, node: yaml.ScalarNode, path: KeyPath, *, is_key: bool = False) -> Any:
         text = node.value
+        if is_key and text != text.strip():
+            wording = {"expected": "plain spaces", "write": f"{text.strip()}: behind plain spaces"}
+            raise self.error(node, path, found=f"the key {text!r} behind another kind of space", **wording)
+        if is_key and node.style:
+            return text
         if node.style:  # in quotes, or a block
+            mark: Any = node.start_mark
+            raw = mark.buffer[mark.pointer + 1 : node.end_mark.pointer - 1] if node.style == '"' else ""
+            # A \\t in the path of a file is a tab, without a word; who writes a control character means a path.
+            if "\\" in raw and (not text.isprintable() or re.match(r"[A-Za-z]:\\(?!\\)", raw)):
+                found = f"the escapes of double quotes in {reprlib.repr(text)}"
+                slashes = raw.replace("\\", "/")
+                key = f"{path[-1]}: " if path and isinstance(path[-1], str) else ""
+                write = option_text(self.option, slashes) if self.option else f"{key}'{raw}', or {key}'{slashes}'"
+                raise self.error(node, path, found=found, expected="single quotes around a path", write=write)
             return text
         if text in _WORDS:
             return _WORDS[text]
@@ -188,34 +239,67 @@ class _Loader(yaml.BaseLoader):
             raise self.error(node, path, found=found, expected="a number", write="a smaller one") from None
 
 
-def parse(text: str, position: Callable[[int], str]) -> Document:
-    """Read YAML `text`; `position` puts a line number into words.
+def parse(text: str, position: Callable[[int], str], *, key: str = "") -> Document:
+    """Read YAML `text`; `position` puts a line number into words, and an option has set a `key` to the text.
 
     Raises `ScenarioError` for anything but one document of plain values.
     """
-    loader = None
     try:
-        loader = _Loader(text, position)
-        node = loader.get_single_node()
-        return Document(None if node is None else loader.value(node), loader.positions)
+        return _read(text, position, key)
     except ScenarioError:
         raise
-    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last two: escapes of no character
-        index = loader.index if loader else getattr(error, "position", 0)
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line if mark else text.count("\n", 0, index)
-        raise ScenarioError(_not_yaml(error, position(line + 1))) from error
+    except _SYNTAX as error:
+        line = _line_of(error, text)
+        if isinstance(error, ComposerError):  # anchors and aliases are refused earlier, which leaves one kind
+            wording = {"found": "a second document", "expected": "one scenario in a file", "write": "no line ---"}
+        elif isinstance(error, ReaderError):
+            wording = {"found": f"the character U+{error.character:04X}", "expected": "text"}
+            wording["write"] = "nothing in its place"
+        else:
+            problem = getattr(error, "problem", None) or "an escape that is no character"
+            expected = "single quotes around a path with \\" if "escape" in problem else "key: value"
+            wording = {"found": f"no valid YAML ({problem})", "expected": expected}
+            wording["write"] = "spaces to indent, and close every bracket and quotation mark"
+            opened = getattr(getattr(error, "context_mark", None), "line", line)
+            if (repair := repaired(text, [line, line - 1, opened, opened - 1], _error_line)) is not None:
+                line, mended = repair
+                wording["write"], spaces = mended.strip(), len(mended) - len(mended.lstrip())
+                if spaces and mended.strip() == text.split("\n")[line].strip():
+                    wording["write"] += f" behind {spaces} spaces"
+                if key:  # a shell of its own mind is happier without \ and quotes
+                    bare = re.fullmatch(r"'([^'\"]*)'", mended.strip())
+                    wording["write"] = option_text(key, bare[1].replace("\\", "/") if bare else mended.strip())
+        raise ScenarioError(complaint(position(line + 1), (), **wording)) from error
 
 
-def _not_yaml(error: Exception, position: str) -> str:
-    if isinstance(error, ComposerError):  # anchors and aliases are refused earlier, which leaves one kind
-        return complaint(position, found="a second document", expected="one scenario in a file", write="no line ---")
-    if isinstance(error, ReaderError):
-        found = f"the character U+{error.character:04X}"
-        return complaint(position, found=found, expected="text", write="nothing in its place")
-    problem = getattr(error, "problem", None) or "an escape that is no character"
-    write = "spaces to indent, and close every bracket and quotation mark"
-    return complaint(position, found=f"no valid YAML ({problem})", expected="key: value", write=write)
+_SYNTAX = (yaml.YAMLError, ValueError, OverflowError)  # the last two: escapes of no character
+
+
+def _read(text: str, position: Callable[[int], str], key: str = "") -> Document:
+    loader = _Loader(text, position, key)
+    try:
+        node = loader.get_single_node()
+    except _SYNTAX as error:
+        error.index = loader.index  # pyright: ignore[reportAttributeAccessIssue]
+        raise
+    return Document(None if node is None else loader.value(node), loader.positions)
+
+
+def _line_of(error: Exception, text: str) -> int:
+    mark = getattr(error, "problem_mark", None)
+    index = getattr(error, "index", getattr(error, "position", 0))
+    return mark.line if mark else text.count("\n", 0, index)
+
+
+def _error_line(text: str) -> int | None:
+    """Return the number of the line of the first error in what is to be YAML, `None` for no error."""
+    try:
+        _read(text, str)
+    except ScenarioError:  # of what is YAML, and no scenario
+        return None
+    except _SYNTAX as error:
+        return _line_of(error, text)
+    return None
 
 
 @dataclass(frozen=True)
@@ -225,28 +309,33 @@ class Override:
     path: tuple[str, ...]
     value: Any
     position: str
+    without_value: bool = False
 
 
 def parse_overrides(texts: Iterable[str]) -> tuple[Override, ...]:
     """Read overrides written `key.path=VALUE`, the value in YAML: `descent.learning_rates=[0.1, 0.2]`.
 
-    Raises `ScenarioError` for what has no value, is not YAML, or is set twice. Whether there is such a key depends on
-    the scenario.
+    Raises `ScenarioError` for what is not YAML, or is set twice. Which keys there are, and which
+    values they take, depends on the scenario.
     """
     overrides: dict[tuple[str, ...], Override] = {}
     for text in texts:
-        position = f"--set {text if text.isprintable() else repr(text)}"
+        position = f"{OPTION}{text if text.isprintable() else repr(text)}"
+        parts = re.split(r"[,;\s]+(?=[A-Za-z_][\w.]*=)", text.strip())
+        if len(parts) > 1 and all("=" in part for part in parts) and not re.search(r"['\"\[\]{}]", text):
+            write = " ".join(option_text(*part.split("=", 1)) for part in parts)
+            raise ScenarioError(complaint(position, found=f"{len(parts)} values", expected="KEY=VALUE", write=write))
         key, equals, value = text.partition("=")
+        if not equals and (pair := re.fullmatch(r"\s*([\w.]+)\s*:\s*(.+)", text)):
+            write = option_text(*pair.groups())
+            raise ScenarioError(complaint(position, found="a colon", expected="KEY=VALUE", write=write))
         path = tuple(key.strip().split("."))
         if path[:2] == AXES and len(path) > 3:
             path = (*AXES, ".".join(path[2:]))
-        if not equals or not value.strip():
-            write = f"{key.strip()}=VALUE, with null for no value"
-            raise ScenarioError(complaint(position, found="no value", expected="KEY=VALUE", write=write))
-        parsed = parse(value, lambda line, position=position: position).value
+        parsed = parse(value, lambda line, position=position: position, key=key.strip()).value
         if path in overrides:
             found = f"a second value, after {overrides[path].position}"
             wording = {"found": found, "expected": "one value for a key", "write": "one of the two"}
             raise ScenarioError(complaint(position, path, **wording))
-        overrides[path] = Override(path, parsed, position)
+        overrides[path] = Override(path, parsed, position, without_value=not value.strip())
     return tuple(overrides.values())

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -19,7 +19,7 @@ def keys(section: KeyPath, content: Any) -> dict[str, FieldInfo]:
     name.
     """
     if section[:2] == AXES:
-        return _axes(content)
+        return _axes(content) if section == AXES else {}
     fields, entered = dict(Scenario.model_fields), None
     for depth, part in enumerate(section, start=1):
         if isinstance(part, str):  # the entries of a list have the keys of its field
@@ -34,9 +34,17 @@ def value_at(content: Any, path: KeyPath) -> Any:
     for part in path:
         if not isinstance(content, dict | list):
             return content  # a single name that stands for a list of one
+        if isinstance(part, int) and isinstance(content, dict):
+            continue  # and a single section
         known: dict[Any, Any] = content if isinstance(content, dict) else dict(enumerate(content))
         content = known.get(part)
     return content
+
+
+def place_of(key: str, path: KeyPath, content: Any) -> KeyPath | None:
+    """Return the path of a `key` that a message about `path` names: in that section, or the nearest around it."""
+    sections = (path[:depth] for depth in range(len(path), -1, -1))
+    return next(((*section, key) for section in sections if key in keys(section, content)), None)
 
 
 def choices() -> dict[str, Chosen]:
@@ -49,6 +57,13 @@ def choice(field: FieldInfo) -> Chosen | None:
     return next((mark for mark in field.metadata if isinstance(mark, Chosen)), None)
 
 
+def example_of(chosen: Chosen, name: str) -> dict[str, Any]:
+    """Return a section of the kind called `name`, with examples of all options that it requires."""
+    fields = chosen.recipe(name).model_fields
+    required = {key: field.examples[0] for key, field in fields.items() if field.is_required() and field.examples}
+    return {"kind": name} | required
+
+
 def homes() -> dict[str, str]:
     """Return the full name of every key of a scenario; of one in several sections, that in the first of them.
 
@@ -57,6 +72,7 @@ def homes() -> dict[str, str]:
     inner = {
         key: f"{name}.{key}"
         for name, field in reversed(Scenario.model_fields.items())
+        if get_origin(field.annotation) is not tuple
         for model in _models(field, None)
         for key in model.model_fields
         if key != "kind"  # at home in two sections

@@ -23,8 +23,10 @@ from .document import (
 from .grid import PointError, points
 from .keys import AXES, keys
 from .override import override
+from .remedies import first_accepted, suggestion
 from .scenario import Scenario
-from .wording import complaints, custom_complaint, unknown_key
+from .unknown_keys import unknown_key
+from .wording import complaints, custom_complaint
 
 
 def read_scenario(
@@ -130,8 +132,8 @@ def _check_points(scenario: Scenario, document: Document) -> None:
     if scenario.sweep is None:
         return
     for axis in scenario.sweep.over:
-        if axis not in (known := keys(AXES, document.value)):
-            raise ScenarioError(unknown_key(document.position((*AXES, axis)), (*AXES, axis), known))
+        if axis not in keys(AXES, document.value):
+            raise ScenarioError(unknown_key(document, (*AXES, axis)))
     try:
         found = points(scenario)
     except PointError as error:
@@ -154,19 +156,24 @@ def _bad_point(values: Mapping[str, Any], error: ValidationError, document: Docu
     positions = {axis: f"{document.position((*AXES, axis))} {'.'.join(AXES)}" for axis in values}
     overrides = [Override(tuple(axis.split(".")), value, positions[axis]) for axis, value in values.items()]
     if len(values) == 1 or any(item["type"] != "refused" for item in error.errors()):
-        return "\n".join(complaints(error, override(document, overrides)))
+        return "\n".join(complaints(error, override(document, overrides), axes=values))
     found = ", ".join(f"{axis}={value}" for axis, value in values.items())
     wording = {"expected": "values that fit together", "write": "axes without this combination"}
     return complaint(document.position(AXES), AXES, found=found, **wording)
 
 
 def _check_overrides(overrides: Iterable[Override], document: Document) -> None:
-    """Raise `ScenarioError` for a key that the scenario does not have."""
+    """Raise `ScenarioError` for a key that the scenario does not have, and for one without a value."""
     for given in overrides:
         path = given.path
         for n in range(len(path)):
-            if path[n] not in (known := keys(path[:n], document.value)):
-                raise ScenarioError(unknown_key(given.position, path[: n + 1], known))
+            if path[n] not in keys(path[:n], document.value):
+                raise ScenarioError(unknown_key(document, path[: n + 1], override=given))
+        if given.without_value:
+            field = keys(path[:-1], document.value)[path[-1]]
+            (value,) = first_accepted(document.value, path, [*(field.examples or ()), None, [], {}, 0, True, "word"])
+            write = suggestion(document.value, given.position, path, path, value)
+            raise ScenarioError(complaint(given.position, found="no value", expected="KEY=VALUE", write=write))
 
 
 def _check_modules(document: Document, folder: Path) -> None:

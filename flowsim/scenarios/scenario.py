@@ -61,7 +61,7 @@ class Scenario(Section):
     """Gradient descent beside the flow."""
     sharpness: SharpnessChoice = Field(default=None, examples=[{"records": 50, "rtol": 1e-4}])
     """How the sharpness is followed along the runs; null or true: as it is by default; false: only at the end."""
-    record: Record = Field(default=(), examples=[["test_risk", "my_module:MyProbe"]])
+    record: Record = Field(default=(), examples=[["test_risk", "my_module:MyProbe"], ["layer_norms"]])
     """What is recorded along the runs beside risk, excess risk, squared distance, gradient norm and sharpness."""
     theory: TheorySettings | None = Field(default=None, examples=[{"depths": [3, 5, 10]}])
     """The statements of the theory to check; null: none."""
@@ -109,14 +109,14 @@ class Scenario(Section):
             yield validation_error(
                 found=f"the loss {self.loss.kind}",
                 expected="the squared error, which the theory is about",
-                write="loss: squared_error, or no theory",
+                write="loss: squared_error, or theory: null",
                 at=("theory",),
             )
         if self.theory is not None and self.weight_decay:
             yield validation_error(
                 found=f"a weight decay of {self.weight_decay:g}",
                 expected="none, as the statements are about the risk alone",
-                write="weight_decay: 0, or no theory",
+                write="weight_decay: 0, or theory: null",
                 at=("theory",),
             )
         if self.theory is not None:

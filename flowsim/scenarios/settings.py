@@ -295,7 +295,7 @@ class TheorySettings(Section):
             yield validation_error(
                 found="a nonlinear network",
                 expected="a linear network, which the theory is about",
-                write=f"{network.linear_if}, or no theory",
+                write=f"{network.linear_if}, or theory: null",
                 at=("theory",),
             )
         yield from within(("theory",), self._errors_to_vary(data, network))

@@ -49,7 +49,11 @@ class Range(Section):
         ends, farthest = f"{self.start:.12g} to {self.stop:.12g}", 1e300
         if self.spacing == "log" and not (self.start > 0 and self.stop > 0):
             found = f"a logarithmic spacing from {ends}"
-            yield validation_error(found=found, expected="positive ends", write="spacing: linear")
+            yield validation_error(
+                found=found,
+                expected="positive ends",
+                write=f"{{start: {self.start}, stop: {self.stop}, count: {self.count}}}",
+            )
         if max(abs(self.start), abs(self.stop)) > farthest:
             expected = f"ends of at most {farthest:g} in size"
             yield validation_error(found=f"a spacing from {ends}", expected=expected, write="a list")
@@ -58,6 +62,9 @@ class Range(Section):
         """Return the numbers."""
         space = np.geomspace if self.spacing == "log" else np.linspace
         return space(self.start, self.stop, self.count).tolist()
+
+
+_ENDS = (("start", "from", "min"), ("stop", "to", "max"))  # the last two, as others call them
 
 
 def _spaced(value: Any) -> Any:
@@ -69,10 +76,13 @@ def _spaced(value: Any) -> Any:
     except ValidationError as error:
         if any(item["type"] == "refused" for item in error.errors()):
             raise
+        ends = [value[key] for keys in _ENDS for key in keys if key in value]
+        numbers = [end for end in ends if isinstance(end, float | int) and math.isfinite(end)]
+        start, stop = numbers if len(numbers) == 2 else (0.25, 0.6)
         raise validation_error(
             found=f"the keys {', '.join(map(str, value)) or 'none'}",
             expected=f"finite numbers start and stop, a count from 2 to {MOST_VALUES}, and a spacing, linear or log",
-            write="{start: 0.25, stop: 0.6, count: 10}, or a list",
+            write=f"{{start: {start}, stop: {stop}, count: 10}}, or [{start}, {stop}]",
         ) from None
 
 

@@ -1,42 +1,47 @@
 """The messages about a scenario that breaks the schema: what was found, what is expected, what to write."""
 
-import difflib
-import math
+import re
 import reprlib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, get_args
 
-import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticUndefined
 
 from ..kinds import UNKNOWN_KIND, KeyPath
-from .document import Document, complaint, dotted
-from .keys import AXES, choices, homes, keys, value_at
+from .document import OPTION, Document, ScenarioError, complaint, parse
+from .keys import AXES, choice, example_of, keys, place_of, value_at
+from .remedies import (
+    NUMBER,
+    as_yaml,
+    first_accepted,
+    is_accepted,
+    is_ambiguous,
+    meanings,
+    nearest,
+    replaced,
+    suggestion,
+)
+from .unknown_keys import places_meant, unknown_key
 
 
-def unknown_key(position: str, path: KeyPath, known: Collection[str]) -> str:
-    """Return the message about the key at the end of `path`, in a section that has the keys `known`."""
-    expected = f"one of {', '.join(known)}" if known else f"no keys inside {dotted(path[:-1])}"
-    return complaint(position, path, found="an unknown key", expected=expected, write=_remedy_for_unknown(path, known))
+def complaints(error: ValidationError, document: Document, *, axes: Iterable[str] = (), most: int = 50) -> list[str]:
+    """Return a line for each of the first errors that pydantic found in `document`, and how many more there are.
 
-
-def complaints(error: ValidationError, document: Document, *, most: int = 50) -> list[str]:
-    """Return a line for each of the first errors that pydantic found in `document`, and how many more there are."""
+    The values of `axes` are those of a sweep, and are mended where the sweep lists them.
+    """
     errors = error.errors(include_url=False)
     findings = [
         # The key to blame may stand deeper than the section that found the error.
-        _Finding((*item["loc"], *item.get("ctx", {}).get("at", ())), item, document)
+        _Finding((*item["loc"], *item.get("ctx", {}).get("at", ())), item, document, frozenset(axes))
         for item in errors[:most]
     ]
     # A misspelled key is both unknown and missing: it is reported once.
-    meant = {
-        (*finding.path[:-1], _remedy_for_unknown(finding.path, finding.siblings))
-        for finding in findings
-        if finding.kind == "extra_forbidden"
-    }
+    unknown = [finding.path for finding in findings if finding.kind == "extra_forbidden"]
+    meant = {place for path in unknown for place in places_meant(document.value, path)}
     # And a list with a wrong entry is not wrong a second time as a list.
     outer = {finding.path[:n] for finding in findings for n in range(1, len(finding.path))}
     lines = [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
@@ -52,10 +57,22 @@ def custom_complaint(error: PydanticCustomError, document: Document) -> str:
     return complaint(document.position(context["at"]), context["at"], **{part: context[part] for part in _PARTS})
 
 
-def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """Return the choice that `word` is probably meant to be, in whatever case it is written."""
-    folded = {choice.casefold(): choice for choice in choices}
-    return next((folded[near] for near in difflib.get_close_matches(word.casefold(), folded, n=1)), None)
+def alternatives(write: str, path: KeyPath, content: Any) -> Iterator[tuple[str, dict[KeyPath, Any]]]:
+    """Yield what a rule about `path` says to write, one alternative after the other.
+
+    Each is its text, and the values at their paths in the scenario that it describes: none where it is prose, such as
+    "fewer samples".
+    """
+    for text in write.split(", or "):
+        values: dict[KeyPath, Any] = {}
+        for part in text.split(" and "):
+            key, colon, value = part.partition(": ")
+            bare = part[0] in "[{" or (not colon and re.fullmatch(r"[\w.:]+", part))
+            place = path if bare else place_of(key, path, content) if re.fullmatch(r"[\w.]+", key) else None
+            with suppress(ScenarioError):
+                if place is not None and (bare or colon):
+                    values[place] = parse(part if bare else value, lambda line: "").value
+        yield text, values
 
 
 @dataclass(frozen=True)
@@ -65,6 +82,7 @@ class _Finding:
     path: KeyPath
     error: Any
     document: Document
+    axes: frozenset[str]
 
     @property
     def kind(self) -> str:
@@ -82,8 +100,13 @@ class _Finding:
         return next(part for part in reversed(self.path) if isinstance(part, str))
 
     @property
+    def place(self) -> KeyPath:
+        """The path of this key."""
+        return self.path[: len(self.path) - self.path[::-1].index(self.key)]
+
+    @property
     def siblings(self) -> dict[str, FieldInfo]:
-        return keys(self.path[: self.path.index(self.key)], self.document.value)
+        return keys(self.place[:-1], self.document.value)
 
     @property
     def choices(self) -> list[str]:
@@ -93,49 +116,119 @@ class _Finding:
 
     def describe(self) -> str:
         position, context = self.document.position(self.path), self.error.get("ctx", {})
-        if self.kind == "extra_forbidden":
-            return unknown_key(position, self.path, self.siblings)
+        if self.path[: len(AXES)] == AXES and len(self.path) > len(AXES) and self.key not in self.siblings:
+            return unknown_key(self.document, self.place)
         if self.kind in ("refused", UNKNOWN_KIND):
-            return complaint(position, self.path, **{part: context[part] for part in _PARTS})
-        if self.key not in self.siblings:
-            return unknown_key(position, self.path, self.siblings)
-        found = "nothing" if self.kind == "missing" else _describe_value(self.value)
-        if self.kind in _EXPECTED:
-            expected = _EXPECTED[self.kind].format(**context, choices=", ".join(self.choices))
-        else:  # what pydantic says of a rule that is not one of ours
-            message = self.error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-            expected = message.splitlines()[0]
-        return complaint(position, self.path, found=found, expected=expected, write=self._remedy() or self._example())
+            found, expected = context["found"], context["expected"]
+        elif self.kind == "extra_forbidden" or self.key not in self.siblings:
+            return unknown_key(self.document, self.path)
+        else:
+            found = "nothing" if self.kind == "missing" else _describe_value(self.value)
+            expected = self._expected()
+        return complaint(position, self.path, found=found, expected=expected, write=self._remedy(position))
 
-    def _remedy(self) -> str | None:
-        """Return what to write in place of a value of another type, where that is known."""
-        value = self.value
-        if self.kind == "literal_error":
-            near = nearest(str(value), self.choices)
-            return near and f"{self.key}: {near}"
-        if self.kind in ("int_type", "float_type"):
-            return self._number_in_text()
+    def _expected(self) -> str:
+        if self.kind not in _EXPECTED:  # what pydantic says of a rule that is not one of ours
+            return self.error["msg"].removeprefix("Input should be ").removeprefix("Value error, ").splitlines()[0]
+        expected = _EXPECTED[self.kind].format(**self.error.get("ctx", {}), choices=", ".join(self.choices))
+        if not self.kind.endswith("_type"):
+            return expected
+        words = (True, False, None) if expected == "a section of keys" else (None,)
+        also = [as_yaml(word) for word in words if first_accepted(self.document.value, self.place, [word])]
+        return " or ".join([", ".join([expected, *also[:-1]]), *also[-1:]])
+
+    def _remedy(self, position: str) -> str:
+        """Return what to write: of what may be meant, the first that the scenario accepts."""
+        content = self.document.value
+        said = self.error.get("ctx", {}).get("write", "")
+        tried = list(alternatives(said, self.path, content)) if said else []
+        if ".".join(map(str, self.place)) in self.axes:
+            axis = (*AXES, ".".join(map(str, self.place)))
+            entries = self._entries(axis, [values[self.path] for _, values in tried if self.path in values])
+            return suggestion(content, position, axis, axis, entries) if entries else said
+        section = self.path[:-1] if self.kind == UNKNOWN_KIND and self.path[-1] == "kind" else self.path
+        if not said or isinstance(self.value, str):
+            likeliest = [value for value in self._meanings() if repr(value) != repr(self.value)]
+            accepted = first_accepted(content, self.place, likeliest, most=1 + is_ambiguous(self.value))
+            if accepted:
+                texts = [suggestion(content, position, self.path, self.place, value) for value in accepted]
+                quoted = isinstance(self.value, str) and re.fullmatch(NUMBER, self.value)
+                return ", or ".join(texts) + ", without quotes" * bool(quoted)
+        texts: list[str] = []
+        for text, values in tried:
+            mended = content
+            for place, value in values.items():
+                mended = replaced(mended, place, value)
+            if not values:
+                texts.append(text)
+            elif is_accepted(mended, section):
+                options = [suggestion(content, position, self.path, *value) for value in values.items()]
+                texts.append(" and ".join(options) if position.startswith(OPTION) or text[0] in "[{" else text)
+        if self.kind == UNKNOWN_KIND and not (texts and any(values for _, values in tried)):
+            texts = [suggestion(content, position, self.path, *self._kind(section))]
+        elif not texts or said.endswith("my_module:MyKind") or not any(values for _, values in tried):
+            values = first_accepted(content, self.place, self._examples())
+            examples = [suggestion(content, position, self.path, self.place, value) for value in values]
+            prose = texts and not said.endswith("my_module:MyKind")
+            return ", such as ".join([", or ".join(texts), *examples]) if prose else [*examples, said][0]
+        return ", or ".join(texts)
+
+    def _meanings(self) -> Iterator[Any]:
+        """Yield what the value may mean, as the value of its key: for an entry of a list, whole lists."""
+        if not self.kind.endswith(("_type", "literal_error", "refused", UNKNOWN_KIND)):
+            return  # nothing is written, or a value of the right type
+        field, whole = self.siblings.get(self.key, FieldInfo()), value_at(self.document.value, self.place)
+        of_entry = list(meanings(self.value, field))
+        if self.kind == "literal_error" and (near := nearest(str(self.value), self.choices)):
+            of_entry.insert(0, near)
+        chosen = choice(field)
+        if chosen is not None and isinstance(self.value, str) and self.value in chosen.registry:
+            of_entry.insert(0, example_of(chosen, self.value))
         if self.kind == "string_type":
-            return None if isinstance(value, list | dict | None) else f'"{value}", in quotes'
-        if self.kind == "tuple_type" and not isinstance(value, dict | None):
-            return _as_yaml({self.key: [value]})[1:-1]
-        return None
+            of_entry.insert(0, str(self.value))
+        if self.path == self.place:
+            yield from of_entry
+            return
+        yield from meanings(whole, field)
+        index = self.path[len(self.place)]
+        if isinstance(whole, list) and isinstance(index, int):
+            yield from ([*whole[:index], value, *whole[index + 1 :]] for value in of_entry)
 
-    def _number_in_text(self) -> str | None:
-        try:
-            number = float(self.value) if isinstance(self.value, str) else math.nan
-        except ValueError:
-            return None
-        if not math.isfinite(number) or (self.kind == "int_type" and not number.is_integer()):
-            return None
-        return f"{self.key}: {int(number) if number.is_integer() else number}, without quotes"
+    def _entries(self, axis: KeyPath, likeliest: list[Any]) -> list[Any]:
+        """Return the values of an axis of the sweep, each as what it may mean; else an example."""
+        content, field = self.document.value, self.siblings.get(self.key, FieldInfo())
+        whole = value_at(content, axis)
+        whole = whole if isinstance(whole, list) else []
+        mended = [first_accepted(content, self.place, [v, *likeliest, *meanings(v, field)]) for v in whole]
+        numbers = [value for value in meanings(whole, field) if isinstance(value, list) and value != whole]
+        lists = [*numbers, [value[0] for value in mended if value], *([value] for value in self._examples())]
+        return next(iter(first_accepted(content, axis, lists)), [])
 
-    def _example(self) -> str:
-        field = self.siblings[self.key]
-        if field.examples:
-            example, of_axis = field.examples[0], self.path[:2] == AXES and len(self.path) > len(AXES)
-            return _as_yaml({self.key: [example] if of_axis else example})[1:-1]
-        return f"{self.key}: {'VALUE' if field.is_required() else _as_yaml([field.default])[1:-1]}"
+    def _examples(self) -> Iterator[Any]:
+        field = self.siblings.get(self.key, FieldInfo())
+        of_axis = self.place[:2] == AXES and len(self.place) > len(AXES)
+        written, chosen = value_at(self.document.value, self.place), choice(field)
+        if chosen is not None and isinstance(written, dict) and written.get("kind") in chosen.registry:
+            yield example_of(chosen, written["kind"])
+        yield from ([example] if of_axis else example for example in field.examples or ())
+        if isinstance(field.default, str | int | float | tuple | None) and field.default is not PydanticUndefined:
+            yield list(field.default) if isinstance(field.default, tuple) else field.default
+
+    def _kind(self, section: KeyPath) -> tuple[KeyPath, Any]:
+        """Return a path and a value in place of a kind that is missing or unknown: one that takes the other keys."""
+        content, names = self.document.value, self.error["ctx"]["names"]
+        written = value_at(content, section)
+        if not isinstance(written, dict):
+            examples = () if isinstance(section[-1], int) else self.siblings[self.key].examples or ()
+            return section, next(iter(first_accepted(content, section, [*examples, *names])), names[0])
+        nested = [(name, value) for name, value in written.items() if name in names]
+        values = [{"kind": name, **(value if isinstance(value, dict) else {})} for name, value in nested]
+        examples = keys(section[:-1], content)[section[-1]].examples if isinstance(section[-1], str) else ()
+        values += [*({**written, "kind": name} for name in names), *(examples or ()), *({"kind": n} for n in names)]
+        value = next(iter(first_accepted(content, section, values)), {**written, "kind": names[0]})
+        if value == {**written, "kind": value["kind"]}:
+            return (*section, "kind"), value["kind"]
+        return section, value
 
 
 def _describe_value(value: Any) -> str:
@@ -144,27 +237,7 @@ def _describe_value(value: Any) -> str:
         return f"the text {reprlib.repr(value)}"
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "a section of keys"
-    return _as_yaml([value])[1:-1] if value is None or isinstance(value, bool) else reprlib.repr(value)
-
-
-def _as_yaml(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf).strip()
-
-
-def _remedy_for_unknown(path: KeyPath, known: Collection[str]) -> str:
-    key, section = str(path[-1]), str(path[0])
-    if not known:
-        return f"a value for {dotted(path[:-1])}"
-    if len(path) == 2 and section in choices():
-        for name, recipe in choices()[section].registered().items():
-            if key in recipe.model_fields:
-                return f"kind: {name}, which has it, or leave it out"
-    if key in homes():
-        return f"it as {homes()[key]}"
-    if near := nearest(key, known):
-        return near
-    near = nearest(key, homes())
-    return f"it as {homes()[near]}" if near else "one of these, or leave it out"
+    return as_yaml(value) if value is None or isinstance(value, bool) else reprlib.repr(value)
 
 
 _PARTS = ("found", "expected", "write")
