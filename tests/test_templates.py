@@ -119,8 +119,11 @@ def test_a_scenario_brings_its_data_along(here, capsys):
         (["diabetes"], "data/diabetes.csv: is there already"),
         (["residual", "--to", "folder"], "folder: is a folder; write --to folder/residual.yaml"),
         (["residual", "--to", "file/mine.yaml"], "file: is a file; files need a folder: use another --to"),
-        (["residul"], "found no template of that name; expected one of those below; write new residual"),
-        (["zebra"], "write new with one of these names\n"),
+        (
+            ["residul"],
+            "found no template of that name; expected one of those below; write python -m flowsim new residual",
+        ),
+        (["zebra"], "write python -m flowsim new with one of these names\n"),
     ],
 )
 def test_what_cannot_be_written_is_refused_and_no_file_is_overwritten(here, capsys, words, message):

@@ -5,6 +5,7 @@ import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from ..results import StoreError, refuse_unwritable, write_atomically
@@ -55,7 +56,7 @@ def new(arguments: Sequence[str]) -> int:
         return 0
     if options.name not in known:
         near = difflib.get_close_matches(options.name.casefold(), known, n=1)
-        write = f"new {near[0]}" if near else "new with one of these names"
+        write = f"python -m flowsim new {near[0]}" if near else "python -m flowsim new with one of these names"
         found = f"new {options.name}: found no template of that name; expected one of those below"
         raise ScenarioError(f"{found}; write {write}\n{_list(known)}")
     path = Path(f"{options.name}.yaml") if options.to is None else options.to
@@ -71,14 +72,17 @@ def _copy(shipped: ShippedScenario, path: Path) -> list[Path]:
     Raises `StoreError` for whatever stands there already, and where nothing can be written, before anything is.
     """
     if path.is_dir():
-        raise StoreError(f"{path}: is a folder; write --to {path / shipped.name}.yaml")
-    _check_free(path)
+        raise StoreError(f"{path}: is a folder; write --to {shlex.quote(f'{path / shipped.name}.yaml')}")
+    other = next(
+        path.with_stem(f"{path.stem}_{n}") for n in count(2) if not path.with_stem(f"{path.stem}_{n}").exists()
+    )
+    _check_free(path, write=f"--to {shlex.quote(str(other))}")
     content = {path: shipped.path.read_bytes()}
     for name in shipped.data_files():
         data, target = (shipped.path.parent / name).read_bytes(), path.parent / name
         if target.is_file() and target.read_bytes() == data:
             continue
-        _check_free(target)
+        _check_free(target, write="--to a file in another folder")
         content[target] = data
     for target in content:
         refuse_unwritable(target.parent, option="--to")
@@ -86,15 +90,15 @@ def _copy(shipped: ShippedScenario, path: Path) -> list[Path]:
 
         def write(temporary: Path, target: Path = target, data: bytes = data) -> None:
             temporary.write_bytes(data)
-            _check_free(target)  # one may have come meanwhile
+            _check_free(target, write="--to another file")  # one may have come meanwhile
 
         write_atomically(target, write)
     return list(content)
 
 
-def _check_free(path: Path) -> None:
+def _check_free(path: Path, *, write: str) -> None:
     if path.exists() or path.is_symlink():
-        raise StoreError(f"{path}: is there already, and is not overwritten; write --to another file")
+        raise StoreError(f"{path}: is there already, and is not overwritten; write {write}")
 
 
 def _list(known: dict[str, ShippedScenario]) -> str:

@@ -111,7 +111,9 @@ def _positive(text: str) -> int:
 def refuse_unreadable(options: argparse.Namespace) -> None:
     """Raise `ScenarioError` for no scenario, a file that is no YAML, and a value to `--set` that is none."""
     if not options.scenarios:
-        raise ScenarioError("no scenario given; write for instance: python -m flowsim scenarios/residual.yaml")
+        raise ScenarioError(
+            "no scenario given; write python -m flowsim new residual, then python -m flowsim residual.yaml"
+        )
     parse_overrides(options.set)
     for path in options.scenarios:
         read_document(path)

@@ -12,22 +12,11 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
-from ..probes import (
-    ExcessRisk,
-    GradientNorm,
-    Moment,
-    MovingEdge,
-    Probe,
-    Risk,
-    ScheduledRate,
-    Sharpness,
-    SquaredDistance,
-    probe_of,
-)
+from ..probes import EVERY_RUN, PROBES, Moment, MovingEdge, Probe, ScheduledRate, Sharpness, probe_of
 from ..solvers.field import GradientField
 from .dynamics import Clock, Dynamics
 
-STANDARD = (Risk(), ExcessRisk(), SquaredDistance(), GradientNorm())
+STANDARD: tuple[Probe, ...] = tuple(PROBES[name]() for name in EVERY_RUN)
 
 
 class Instruments(eqx.Module):
@@ -100,6 +89,8 @@ def instruments(
     if not isinstance(diagnostics, Mapping | None):
         raise TypeError(f"diagnostics maps names to functions of the network, got a {type(diagnostics).__name__}")
     if isinstance(probes, str) or not isinstance(probes, Sequence):
+        for probe in [probes] if isinstance(probes, str) else []:
+            probe_of(probe)  # which says what to write in place of a name
         raise TypeError(f"probes is a list of them, got a {type(probes).__name__}: write probes=[...]")
     for name, function in (diagnostics or {}).items():
         if not isinstance(name, str) or not callable(function) or isinstance(function, Probe):

@@ -38,6 +38,12 @@ class Chosen:
         """Return the recipe of the kind called `name`. Raises `UnknownKindError` where there is none."""
         return self._recipe(self.registry[name])
 
+    def example(self, name: str) -> dict[str, Any]:
+        """Return a section of YAML of the kind called `name`, with examples of all options that it requires."""
+        fields = self.recipe(name).model_fields
+        required = {key: field.examples[0] for key, field in fields.items() if field.is_required() and field.examples}
+        return {"kind": name} | required
+
     def named(self, value: Any) -> Any:
         """Return the name of the kind that a section of YAML chooses, whatever it is; None for none."""
         return value.get("kind") if isinstance(value, dict) else value if self.word else None
@@ -62,7 +68,8 @@ class Chosen:
             found = f"the text {error.found}" if isinstance(name, str) else error.found
             write = error.write if options is None else self.registry.written("kind", error)
             context = {"found": found, "expected": error.expected, "write": write, "at": ()}
-            context["names"] = list(self.registry)
+            near = isinstance(name, str) and self.registry.nearest(name)
+            context["names"], context["examples"] = list(self.registry), [self.example(near)] if near else []
             unknown = PydanticCustomError(UNKNOWN_KIND, "found {found}; expected {expected}; write {write}", context)
             details = InitErrorDetails(type=unknown, loc=() if options is None else ("kind",), input=name)
             raise ValidationError.from_exception_data("kind", [details]) from None

@@ -97,8 +97,8 @@ class Registry(Generic[Kind]):
         if name in self._kinds:
             return self._kinds[name]
         if not re.fullmatch(OUTSIDE, name):
-            near = difflib.get_close_matches(name.casefold(), self._kinds, n=1)
-            write = near[0] if near else ", or ".join(dict.fromkeys((self._any(), "my_module:MyKind")))
+            near = self.nearest(name)
+            write = near or ", or ".join(dict.fromkeys((self._any(), "my_module:MyKind")))
             raise UnknownKindError(f"{name!r}", self.expected_names(), write)
         kind = _import(name)
         if not self._accepts(kind):
@@ -109,6 +109,16 @@ class Registry(Generic[Kind]):
             write = f"{lacking} in {name.split(':')[1]}" if lacking else self._any()
             raise UnknownKindError(f"{name!r}, which {what}", self._expected, write)
         return kind
+
+    def nearest(self, name: str) -> str | None:
+        """Return the registered name that `name` probably means, `None` for none.
+
+        The name of a column of a probe, such as spectrum_trace, begins with the name of the probe.
+        """
+        word = re.sub(r"\W+", "_", name.strip().casefold())
+        longer = sorted((kind for kind in self._kinds if word.startswith(f"{kind}_")), key=len, reverse=True)
+        part = [kind for kind in self._kinds if len(word) > 3 and word in kind]
+        return next(iter([*longer, *difflib.get_close_matches(word, self._kinds, n=1), *part]), None)
 
     def name_of(self, kind: Kind) -> str:
         """Return the name under which YAML knows `kind`: the registered one, else `module:Name`."""

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PyTree
 
-from ..kinds import Registry
+from ..kinds import Registry, got
 from ..problems import Problem
 from ..runtime.identity import static_function
 
@@ -190,9 +190,30 @@ def probe_of(entry: Probe | Callable[[Any], PyTree], name: str | None = None) ->
     """
     if isinstance(entry, Probe):
         return entry
+    if isinstance(entry, str):
+        raise TypeError(_named_by_text(entry))
+    if isinstance(entry, type) and issubclass(entry, Probe):
+        raise TypeError(f"a probe is an object, got {got(entry, Probe)}")
     name = getattr(entry, "__name__", None) if name is None else name
     if not callable(entry) or not isinstance(name, str):
         raise TypeError(
             f"a probe is a flowsim.Probe, or a function of the network with a name, got {type(entry).__name__}"
         )
     return FunctionProbe(function=entry, label=Label(name, name.replace("_", " "), name.replace("_", " ")))
+
+
+EVERY_RUN = ("risk", "excess_risk", "squared_distance", "gradient_norm")
+"""The names of the probes that every run records."""
+
+
+def _named_by_text(name: str) -> str:
+    """Return the message about a name in place of a probe: names are for scenarios."""
+    near = PROBES.nearest(name)
+    if near is None:
+        remedy = "write a function of the network, or a probe of flowsim.probes"
+    elif near in EVERY_RUN:
+        remedy = f"leave it out, as every run records {near}"
+    else:
+        remedy = f"write flowsim.probes.{got(PROBES[near], Probe).partition('write ')[2]}"
+        remedy += ", or leave it out where sharpness=... records it" if near == "sharpness" else ""
+    return f"a probe is a flowsim.Probe, got the text {name!r}: {remedy}"

@@ -57,13 +57,6 @@ def choice(field: FieldInfo) -> Chosen | None:
     return next((mark for mark in field.metadata if isinstance(mark, Chosen)), None)
 
 
-def example_of(chosen: Chosen, name: str) -> dict[str, Any]:
-    """Return a section of the kind called `name`, with examples of all options that it requires."""
-    fields = chosen.recipe(name).model_fields
-    required = {key: field.examples[0] for key, field in fields.items() if field.is_required() and field.examples}
-    return {"kind": name} | required
-
-
 def homes() -> dict[str, str]:
     """Return the full name of every key of a scenario; of one in several sections, that in the first of them.
 

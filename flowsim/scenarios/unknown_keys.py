@@ -6,7 +6,7 @@ from typing import Any
 
 from ..kinds import KeyPath
 from .document import Document, Override, complaint, dotted
-from .keys import AXES, choices, example_of, homes, keys, value_at
+from .keys import AXES, choices, homes, keys, value_at
 from .remedies import first_accepted, meanings, nearest, respelled, suggestion, without
 
 _SWEPT = ("sweep", "descent")
@@ -36,7 +36,7 @@ def unknown_key(document: Document, path: KeyPath, *, override: Override | None 
     write = "nothing in its place"
     if len(path) == 2 and (chosen := choices().get(str(path[0]))):  # an option of other kinds
         others = [name for name, recipe in chosen.registered().items() if path[1] in recipe.model_fields]
-        sections = [example_of(chosen, name) | {path[1]: value} for name in others]
+        sections = [chosen.example(name) | {path[1]: value} for name in others]
         accepted = first_accepted(content, path[:1], sections, most=len(sections))
         texts = [suggestion(content, position, path, path[:1], section) for section in accepted]
         write = ", or ".join([*texts, write])

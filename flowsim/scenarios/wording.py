@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError, PydanticUndefined
 
 from ..kinds import UNKNOWN_KIND, KeyPath
 from .document import OPTION, Document, ScenarioError, complaint, parse
-from .keys import AXES, choice, example_of, keys, place_of, value_at
+from .keys import AXES, choice, keys, place_of, value_at
 from .remedies import (
     NUMBER,
     as_yaml,
@@ -183,7 +183,7 @@ class _Finding:
             of_entry.insert(0, near)
         chosen = choice(field)
         if chosen is not None and isinstance(self.value, str) and self.value in chosen.registry:
-            of_entry.insert(0, example_of(chosen, self.value))
+            of_entry.insert(0, chosen.example(self.value))
         if self.kind == "string_type":
             of_entry.insert(0, str(self.value))
         if self.path == self.place:
@@ -209,22 +209,27 @@ class _Finding:
         of_axis = self.place[:2] == AXES and len(self.place) > len(AXES)
         written, chosen = value_at(self.document.value, self.place), choice(field)
         if chosen is not None and isinstance(written, dict) and written.get("kind") in chosen.registry:
-            yield example_of(chosen, written["kind"])
+            yield chosen.example(written["kind"])
         yield from ([example] if of_axis else example for example in field.examples or ())
         if isinstance(field.default, str | int | float | tuple | None) and field.default is not PydanticUndefined:
             yield list(field.default) if isinstance(field.default, tuple) else field.default
 
     def _kind(self, section: KeyPath) -> tuple[KeyPath, Any]:
         """Return a path and a value in place of a kind that is missing or unknown: one that takes the other keys."""
-        content, names = self.document.value, self.error["ctx"]["names"]
+        content, names, near = self.document.value, self.error["ctx"]["names"], self.error["ctx"]["examples"]
         written = value_at(content, section)
         if not isinstance(written, dict):
             examples = () if isinstance(section[-1], int) else self.siblings[self.key].examples or ()
-            return section, next(iter(first_accepted(content, section, [*examples, *names])), names[0])
+            return section, next(iter(first_accepted(content, section, [*near, *examples, *names])), names[0])
         nested = [(name, value) for name, value in written.items() if name in names]
         values = [{"kind": name, **(value if isinstance(value, dict) else {})} for name, value in nested]
         examples = keys(section[:-1], content)[section[-1]].examples if isinstance(section[-1], str) else ()
-        values += [*({**written, "kind": name} for name in names), *(examples or ()), *({"kind": n} for n in names)]
+        values += [
+            *near,
+            *({**written, "kind": name} for name in names),
+            *(examples or ()),
+            *({"kind": n} for n in names),
+        ]
         value = next(iter(first_accepted(content, section, values)), {**written, "kind": names[0]})
         if value == {**written, "kind": value["kind"]}:
             return (*section, "kind"), value["kind"]
