@@ -162,7 +162,8 @@ RUNS = {
         lambda: swept(over={"scale": [0.5]}),
         lambda: swept(over={"scale": [0.5], "learning_rate": [0.02]}, flow=False, steps=2)),
     "write of=..., a function of the network": (turned, lambda: turned(lambda network: network.regressor())),
-    "the vectors of flowsim.curvature.top_eigenpairs, or jax.tree.map(lambda leaf: leaf[None], direction)": (lambda: contracted(deep()),
+    "the vectors of flowsim.curvature.top_eigenpairs, or jax.tree.map(lambda leaf: leaf[None], direction)": (
+        lambda: contracted(deep()),
         lambda: contracted(jax.tree.map(lambda leaf: leaf[None], deep()))),
 }
 # What is prose, or is tried elsewhere: the command line below, modules of PyTorch in tests/test_torch.py, scenarios in

@@ -201,13 +201,20 @@ class _Loader(yaml.BaseLoader):
             or child.value
         ):
             return
+        mark: Any = key_node.start_mark
         if pair := re.fullmatch(r"([A-Za-z_][\w.]*)\s*[:=]\s*(.+)", key_node.value):
-            wording = {"expected": "a space after the colon", "write": f"{pair[1]}: {pair[2]}"}
-            raise self.error(key_node, path, found=f"the key {printable(key_node.value)} without a value", **wording)
+            mended = re.sub(r"(?<=[{,\s])([A-Za-z_][\w.]*)[:=](?=[^\s=])", r"\1: ", mark.buffer.rstrip("\0"))
+            write = option_text(self.option, mended) if self.option else f"{pair[1]}: {pair[2]}"
+            found, expected = f"the key {printable(key_node.value)} without a value", "a space after the colon"
+            raise self.error(key_node, path, found=found, expected=expected, write=write)
         last_key, last = before[-1] if before else (None, None)
         if last_key is not None and isinstance(last, yaml.ScalarNode) and _FLOAT.fullmatch(key_node.value):
             inside, found = (*path, last_key.value), f"{last.value}, {key_node.value} without brackets"
-            write = f"{last_key.value}: [{last.value}, {key_node.value}]"
+            write, numbers = f"{last_key.value}: [{last.value}, {key_node.value}]", f"[{last.value}, {key_node.value}]"
+            if self.option:
+                start: Any = last.start_mark
+                text = mark.buffer.rstrip("\0")
+                write = option_text(self.option, text[: start.pointer] + numbers + text[key_node.end_mark.pointer :])
             raise self.error(key_node, inside, found=found, expected="a list in brackets", write=write)
 
     def _scalar(self, node: yaml.ScalarNode, path: KeyPath, *, is_key: bool = False) -> Any:

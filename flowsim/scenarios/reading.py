@@ -171,8 +171,9 @@ def _check_overrides(overrides: Iterable[Override], document: Document) -> None:
                 raise ScenarioError(unknown_key(document, path[: n + 1], override=given))
         if given.without_value:
             field = keys(path[:-1], document.value)[path[-1]]
-            (value,) = first_accepted(document.value, path, [*(field.examples or ()), None, [], {}, 0, True, "word"])
-            write = suggestion(document.value, given.position, path, path, value)
+            examples = [[example] if path[:-1] == AXES else example for example in field.examples or ()]
+            values = first_accepted(document.value, path, [*examples, None, [], {}])
+            write = suggestion(document.value, given.position, path, path, *values) if values else "a value after ="
             raise ScenarioError(complaint(given.position, found="no value", expected="KEY=VALUE", write=write))
 
 

@@ -231,7 +231,7 @@ class _Finding:
             *({"kind": n} for n in names),
         ]
         value = next(iter(first_accepted(content, section, values)), {**written, "kind": names[0]})
-        if value == {**written, "kind": value["kind"]}:
+        if isinstance(value, dict) and value == {**written, "kind": value["kind"]}:
             return (*section, "kind"), value["kind"]
         return section, value
 
