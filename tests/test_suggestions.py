@@ -46,7 +46,7 @@ def drop(content, path: KeyPath):
     """Return plain `content` without the key at `path`."""
     if len(path) == 1:
         return {key: value for key, value in content.items() if key != path[0]}
-    return put(content, path[:1], drop(content[path[0]], path[1:])) if isinstance(path[0], str) else content
+    return put(content, path[:1], drop(content[path[0]], path[1:]))
 
 
 def alternatives(write: str) -> list[str]:
@@ -125,24 +125,50 @@ def try_all(path, text: str, overrides=()) -> int:
 
 # What a person writes who means something else: the text of a scenario, or an option for TINY.
 # fmt: off
-LISTS = ["0.1,0.2", "[0.1 0.2]", "[0.5-0.7]", "0.1 0.2", "0.1;0.2", "1e-3 to 1", "0,1", "0.1", "'0.1'", "(0.1, 0.2)", "0.05:0.1"]
-LISTS += ["['0.1', '0.2']", "[[0.1, 0.2]]", "1e-3..1", "10%", "1/10", "2**-3", "-0.1", "true", "null", "none", "{start: 1, stop: 2}"]
-NUMBERS = ["1_000", "1,000", "0,5", "10%", "5 steps", "0.1s", "'10'", "1k", "2^3", "1/2", "Infinity", "0x10", "=3", "3;", "2#x", "−1"]
-NUMBERS += ["5-", "half", "yes", "True", "off", "None", "[10]", "{a: 1}", "''", "1.5e", "--5", "-1", "1e999", "1.5"]
-SWITCHES = ["off", "no", "on", "yes", "n", "y", "none", "None", "never", "'false'", "0", "1", "''", "50", "[]", "auto", "{a: 1}"]
-SWITCHED = ["sharpness", "theory", "lemma_3", "sweep", "figure", "record", "flow", "descent", "loss", "flow.rtol", "descent.steps"]
-SWITCHED += ["descent.forks", "descent.schedule", "flow.models", "flow.solver", "weight_decay", "precision", "network.biases"]
-KEYS = ["scale", "network.Scale", "NETWORK.scale", "network/scale", "network[scale]", "network..scale", ".scale", "--network.scale"]
-KEYS += ["network.scale.", "network.scales", "network_scale", "sweep.over.scale", "sweep.over.network.scales", "flow.rtols"]
-KEYS += ["sweep.over.learning_rate", "sweep.over.descent.learning_rates", "sweep.over.descent.steps", "descent.learning_rates[0]"]
-KEYS += ["descent.learning_rate", "descent.learning_rates.0", "sharpness.record", "data.path", "descent.optimizer.b3", "t1", "seeds"]
-WITHOUT_VALUE = ["network.scale", "network.scale=", "network.scale:0.3", "network.scale: 0.3", "network=", "record=", "loss"]
-WITHOUT_VALUE += ["network.scale=0.3,descent.steps=4", "seed=1 network.scale=0.3", "sweep.over.network.scale"]
-KINDS = ["network=mlp", "network=[mlp]", "data=gaussian", "loss=mse", "loss=[huber]", "loss={huber: {delta: 2}}", "loss=cross-entropy"]
-KINDS += ["record={top_eigenvalues: {count: 3}}", "record=[{top_eigenvalues: 3}]", "record=[spectrum_trace]", "record=[eigenvalues]"]
-KINDS += ["record=[batch_sharpness_mean]", "record=layer_norms balancedness", "descent.optimizer={b1: 0.8}", "descent.optimizer=Adm"]
-KINDS += ["network={kind: mpl, depth: 2, scale: 1}", "network={kind:mlp, depth:2}", "network={kind=mlp}", "descent.schedule=warm_up"]
+LISTS = [
+    "0.1,0.2", "[0.1 0.2]", "[0.5-0.7]", "0.1 0.2", "0.1;0.2", "1e-3 to 1", "0,1", "0.1", "'0.1'", "(0.1, 0.2)",
+    "0.05:0.1", "['0.1', '0.2']", "[[0.1, 0.2]]", "1e-3..1", "10%", "1/10", "2**-3", "-0.1", "true", "null", "none",
+    "{start: 1, stop: 2}",
+]
+NUMBERS = [
+    "1_000", "1,000", "0,5", "10%", "5 steps", "0.1s", "'10'", "1k", "2^3", "1/2", "Infinity", "0x10", "=3", "3;",
+    "2#x", "−1", "5-", "half", "yes", "True", "off", "None", "[10]", "{a: 1}", "''", "1.5e", "--5", "-1", "1e999",
+    "1.5",
+]
+SWITCHES = [
+    "off", "no", "on", "yes", "n", "y", "none", "None", "never", "'false'", "0", "1", "''", "50", "[]", "auto",
+    "{a: 1}",
+]
+SWITCHED = [
+    "sharpness", "theory", "lemma_3", "sweep", "figure", "record", "flow", "descent", "loss", "flow.rtol",
+    "descent.steps", "descent.forks", "descent.schedule", "flow.models", "flow.solver", "weight_decay", "precision",
+    "network.biases",
+]
+KEYS = [
+    "scale", "network.Scale", "NETWORK.scale", "network/scale", "network[scale]", "network..scale", ".scale",
+    "--network.scale", "network.scale.", "network.scales", "network_scale", "sweep.over.scale",
+    "sweep.over.network.scales", "flow.rtols", "sweep.over.learning_rate", "sweep.over.descent.learning_rates",
+    "sweep.over.descent.steps", "descent.learning_rates[0]", "descent.learning_rate", "descent.learning_rates.0",
+    "sharpness.record", "data.path", "descent.optimizer.b3", "t1", "seeds",
+]
+WITHOUT_VALUE = [
+    "network.scale", "network.scale=", "network.scale:0.3", "network.scale: 0.3", "network=", "record=", "loss",
+    "network.scale=0.3,descent.steps=4", "seed=1 network.scale=0.3", "sweep.over.network.scale",
+]
+KINDS = [
+    "network=mlp", "network=[mlp]", "data=gaussian", "loss=mse", "loss=[huber]", "loss={huber: {delta: 2}}",
+    "loss=cross-entropy", "record={top_eigenvalues: {count: 3}}", "record=[{top_eigenvalues: 3}]",
+    "record=[spectrum_trace]", "record=[eigenvalues]", "record=[batch_sharpness_mean]",
+    "record=layer_norms balancedness", "descent.optimizer={b1: 0.8}", "descent.optimizer=Adm",
+    "network={kind: mpl, depth: 2, scale: 1}", "network={kind:mlp, depth:2}", "network={kind=mlp}",
+    "descent.schedule=warm_up",
+]
 TEXTS = {
+    "a fork with an unknown key": f"{TINY}descent: {{learning_rates: [0.1], steps: 50, forks: [{{stp: 10}}]}}",
+    "the number of a precision": f"{TINY}precision: 32",
+    "axes of words": f"{TINY}sweep: {{over: {{flow.solver: [tsit5], precision: [32, 64], network.kind: [mpl]}}}}",
+    "options of a kind that refuses them": f"{TINY}loss: {{kind: huber, delta: -1}}",
+    "a probe without samples": f"{TINY}record: [test_risk]",
     "a tab": "data:\n\tkind: gaussian\n\tsamples: 20\n",
     "a tab in the middle": "network:\n  kind: mlp\n\tdepth: 2\n",
     "a tab before a value": "seed:\t3\n",
@@ -178,7 +204,10 @@ TEXTS = {
     "a switch as axis": f"{TINY}sweep: {{over: {{network.biases: [on, off]}}}}",
     "a key with a dot": f"{TINY}descent.steps: 50\n",
 }
-PATHS = ["C:\\data\\x.csv", "C:\\temp\\new.csv", "C:\\Users\\me\\x.csv", "data\\new.csv", "C:\\x41b.csv", "\\\\server\\x.csv", "a\\_x.csv"]
+PATHS = [
+    "C:\\data\\x.csv", "C:\\temp\\new.csv", "C:\\Users\\me\\x.csv", "data\\new.csv", "C:\\x41b.csv",
+    "\\\\server\\x.csv", "a\\_x.csv",
+]
 # fmt: on
 
 
@@ -249,11 +278,8 @@ def test_paths_in_double_quotes_are_to_be_written_in_single_ones(tmp_path, name)
     (message,) = complaints(path)
     for suggestion in alternatives(message["write"]):
         changed = None if "escapes of double quotes" in message[0] else written(text, message, suggestion)
-        if changed is None:
-            value = parse(suggestion, str).value["path"]
-        else:
-            value = parse(changed, str).value["data"]["path"]
-        assert value in (name, name.replace("\\", "/"))
+        value = parse(suggestion, str).value if changed is None else parse(changed, str).value["data"]
+        assert value["path"] in (name, name.replace("\\", "/"))
     (message,) = complaints(path, [f'data.path="{name}"'])
     assert message["write"] == f"--set data.path={name}".replace("\\", "/")
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -89,8 +89,8 @@ def instruments(
     if not isinstance(diagnostics, Mapping | None):
         raise TypeError(f"diagnostics maps names to functions of the network, got a {type(diagnostics).__name__}")
     if isinstance(probes, str) or not isinstance(probes, Sequence):
-        for probe in [probes] if isinstance(probes, str) else []:
-            probe_of(probe)  # which says what to write in place of a name
+        if isinstance(probes, str):
+            probe_of(cast(Any, probes))  # which says what to write in place of a name
         raise TypeError(f"probes is a list of them, got a {type(probes).__name__}: write probes=[...]")
     for name, function in (diagnostics or {}).items():
         if not isinstance(name, str) or not callable(function) or isinstance(function, Probe):

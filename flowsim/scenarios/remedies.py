@@ -120,13 +120,11 @@ def _quantities(text: str) -> Iterator[Any]:
     if re.fullmatch(rf"{NUMBER},\d+", bare) and bare.startswith(("0", "-0", "+0")):
         yield from _numbers(bare.replace(",", "."))  # 0,5
     yield from _numbers(bare)
-    between = re.fullmatch(rf"({NUMBER})\s*(?:-|to|\.\.+|:|…|~)\s*({NUMBER})", bare)
-    if between:
+    if between := re.fullmatch(rf"({NUMBER})\s*(?:-|to|\.\.+|:|…|~)\s*({NUMBER})", bare):
         start, stop = (next(_numbers(end)) for end in between.groups())
         count = round(stop - start) + 1 if isinstance(start, int) and isinstance(stop, int) else 5
         spacing = {"spacing": "log"} if start > 0 and stop / start >= 100 else {}
         yield {"start": start, "stop": stop, "count": count if 2 <= count <= 20 else 5} | spacing
-        yield [start, stop]
     yield from _lists(bare)
     if re.fullmatch(r"[-+]?\d+,\d+", bare):
         yield from ([number] for number in _numbers(bare.replace(",", ".")))
@@ -141,8 +139,11 @@ def _lists(text: str) -> Iterator[list[float]]:
     with suppress(StopIteration):
         parts = re.split(r"\s*[,;|]\s*|\s+", text)
         yield [next(_numbers(part)) for part in parts]
-    if ends := re.fullmatch(rf"({NUMBER})\s*(?:-|to|\.\.+|:)\s*({NUMBER})", text):
-        yield [next(_numbers(end)) for end in ends.groups()]
+    if ends := re.fullmatch(rf"({NUMBER})\s*(?:-|to|\.\.+|:|…|~)\s*({NUMBER})", text):
+        start, stop = (next(_numbers(end)) for end in ends.groups())
+        if isinstance(start, int) and isinstance(stop, int) and 0 < stop - start < 20:
+            yield list(range(start, stop + 1))
+        yield [start, stop]
 
 
 def _numbers(text: str) -> Iterator[float]:

@@ -179,8 +179,7 @@ class _Finding:
             return  # nothing is written, or a value of the right type
         field, whole = self.siblings.get(self.key, FieldInfo()), value_at(self.document.value, self.place)
         of_entry = list(meanings(self.value, field))
-        if self.kind == "literal_error" and (near := nearest(str(self.value), self.choices)):
-            of_entry.insert(0, near)
+        of_entry[:0] = self._words(self.value)
         chosen = choice(field)
         if chosen is not None and isinstance(self.value, str) and self.value in chosen.registry:
             of_entry.insert(0, chosen.example(self.value))
@@ -194,12 +193,20 @@ class _Finding:
         if isinstance(whole, list) and isinstance(index, int):
             yield from ([*whole[:index], value, *whole[index + 1 :]] for value in of_entry)
 
+    def _words(self, value: Any) -> list[str]:
+        """Return the words that `value` may mean, where only some may stand here: float32 for 32."""
+        if self.kind != "literal_error":
+            return []
+        return [*filter(None, [nearest(str(value), self.choices)]), *(w for w in self.choices if str(value) in w)]
+
     def _entries(self, axis: KeyPath, likeliest: list[Any]) -> list[Any]:
         """Return the values of an axis of the sweep, each as what it may mean; else an example."""
         content, field = self.document.value, self.siblings.get(self.key, FieldInfo())
         whole = value_at(content, axis)
         whole = whole if isinstance(whole, list) else []
-        mended = [first_accepted(content, self.place, [v, *likeliest, *meanings(v, field)]) for v in whole]
+        mended = [
+            first_accepted(content, self.place, [v, *self._words(v), *likeliest, *meanings(v, field)]) for v in whole
+        ]
         numbers = [value for value in meanings(whole, field) if isinstance(value, list) and value != whole]
         lists = [*numbers, [value[0] for value in mended if value], *([value] for value in self._examples())]
         return next(iter(first_accepted(content, axis, lists)), [])
