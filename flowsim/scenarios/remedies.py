@@ -20,6 +20,7 @@ from .scenario import Scenario
 _OFF = {"off", "no", "n", "none", "null", "nil", "false", "never", "disabled"}
 _ON = {"on", "yes", "y", "true", "always", "enabled"}
 NUMBER = r"[-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_MOST = 50  # entries of a list that a message writes down
 _MULTIPLES = {"": 1.0, "%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6}
 
 
@@ -100,10 +101,10 @@ def meanings(value: Any, field: FieldInfo) -> Iterator[Any]:
     if isinstance(text, str):
         yield from _quantities(text)
         yield [word for word in re.split(r"[\s,;|]+", text.strip("[](){} ,;")) if word]
-    if isinstance(value, list):
+    if isinstance(value, list) and len(value) <= _MOST:
         lists = [next(_lists(entry), [entry]) if isinstance(entry, str) else entry for entry in value]
         yield [number for numbers in lists for number in (numbers if isinstance(numbers, list) else [numbers])]
-    elif value is not None:
+    elif value is not None and not isinstance(value, list):
         yield [value]
     if isinstance(value, str | list) and len(value) == 1:
         yield value[0]
@@ -180,7 +181,8 @@ def first_accepted(content: Any, place: KeyPath, values: Iterable[Any], *, most:
         if place[: len(AXES)] == AXES and len(place) > len(AXES):
             swept = [value.get("start"), value.get("stop")] if isinstance(value, dict) else value
             target = tuple(str(place[-1]).split("."))
-            places += [(target, entry) for entry in swept] if isinstance(swept, list) else []
+            # Of more values than a message lists, those at the beginning stand for all.
+            places += [(target, entry) for entry in swept[:_MOST]] if isinstance(swept, list) else []
         if all(is_accepted(replaced(content, *at), at[0]) for at in places):
             accepted.append(value)
     return accepted

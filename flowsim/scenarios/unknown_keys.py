@@ -32,6 +32,7 @@ def unknown_key(document: Document, path: KeyPath, *, override: Override | None 
             meant = values if as_written else [*meanings(value, field), *(field.examples or ())]
             if accepted := first_accepted(content, place, meant):
                 write = suggestion(content, position, path, place, accepted[0])
+                write = write if len(write) <= 300 else f"the key {dotted(place)} in its place"
                 return complaint(position, path, found="an unknown key", expected=expected, write=write)
     write = "nothing in its place"
     if len(path) == 2 and (chosen := choices().get(str(path[0]))):  # an option of other kinds

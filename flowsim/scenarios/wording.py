@@ -41,7 +41,7 @@ def complaints(error: ValidationError, document: Document, *, axes: Iterable[str
     ]
     # A misspelled key is both unknown and missing: it is reported once.
     unknown = [finding.path for finding in findings if finding.kind == "extra_forbidden"]
-    meant = {place for path in unknown for place in places_meant(document.value, path)}
+    meant = {next(places_meant(document.value, path), None) for path in unknown}
     # And a list with a wrong entry is not wrong a second time as a list.
     outer = {finding.path[:n] for finding in findings for n in range(1, len(finding.path))}
     lines = [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
@@ -203,7 +203,7 @@ class _Finding:
         """Return the values of an axis of the sweep, each as what it may mean; else an example."""
         content, field = self.document.value, self.siblings.get(self.key, FieldInfo())
         whole = value_at(content, axis)
-        whole = whole if isinstance(whole, list) else []
+        whole = whole if isinstance(whole, list) and len(whole) <= 50 else []
         mended = [
             first_accepted(content, self.place, [v, *self._words(v), *likeliest, *meanings(v, field)]) for v in whole
         ]

@@ -10,7 +10,7 @@ import flowsim
 from flowsim import cli
 from flowsim.cli import run
 from flowsim.data import gaussian, gaussian_teacher
-from flowsim.scenarios import ScenarioError, read_scenario, wording
+from flowsim.scenarios import ScenarioError, read_scenario, unknown_keys
 
 DATA, NETWORK = "data: {kind: gaussian, samples: 20, features: 3}", "network: {kind: mlp, depth: 3, scale: 0.5}"
 HEAD = f"{DATA}\n{NETWORK}\n"
@@ -166,8 +166,8 @@ def test_a_good_scenario_is_accepted_without_a_word(said, monkeypatch, content):
 
 def test_as_many_errors_as_can_be_mended_are_worded(monkeypatch, tmp_path):
     """To word an error looks for a word that is near: for each of tens of thousands, that takes minutes."""
-    looked, nearest = [], wording.nearest
-    monkeypatch.setattr(wording, "nearest", lambda *words: looked.append(words) or nearest(*words))
+    looked, nearest = [], unknown_keys.nearest
+    monkeypatch.setattr(unknown_keys, "nearest", lambda *words: looked.append(words) or nearest(*words))
     (tmp_path / "s.yaml").write_text(HEAD + "\n".join(f"k{i}: 1" for i in range(500)))
     with pytest.raises(ScenarioError, match="found 450 more errors"):
         read_scenario(tmp_path / "s.yaml")
