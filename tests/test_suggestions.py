@@ -212,7 +212,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("value", LISTS)
-def test_lists_that_are_no_lists(tmp_path, value):
+def test_what_is_to_be_written_in_place_of_a_list_is_accepted(tmp_path, value):
     path = tmp_path / "scenario.yaml"
     for key in ("descent.learning_rates", "sweep.over.network.scale"):
         try_all(path, TINY, [f"{key}={value}"])
@@ -236,7 +236,7 @@ def test_the_numbers_of_a_list_are_those_that_were_meant(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["descent.steps", "network.scale", "network.depth", "seed", "flow.t1", "flow.rtol"])
-def test_numbers_that_are_no_numbers(tmp_path, key):
+def test_what_is_to_be_written_in_place_of_a_number_is_accepted(tmp_path, key):
     path, (section, _, name) = tmp_path / "scenario.yaml", key.rpartition(".")
     for value in NUMBERS:
         try_all(path, TINY, [f"{key}={value}"])
@@ -245,7 +245,7 @@ def test_numbers_that_are_no_numbers(tmp_path, key):
 
 
 @pytest.mark.parametrize("key", SWITCHED)
-def test_switches_that_are_not_true_or_false(tmp_path, key):
+def test_what_is_to_be_written_in_place_of_a_switch_is_accepted(tmp_path, key):
     for value in SWITCHES:
         try_all(tmp_path / "scenario.yaml", TINY, [f"{key}={value}"])
 
@@ -261,17 +261,17 @@ def test_sharpness_that_is_off_is_false(tmp_path):
 @pytest.mark.parametrize(
     "option", [*(f"{key}=[0.5]" for key in KEYS), *(f"{key}=0.5" for key in KEYS), *WITHOUT_VALUE, *KINDS]
 )
-def test_options_of_the_command_line_that_are_none(tmp_path, option):
+def test_the_option_that_is_to_be_written_in_place_of_another_is_accepted(tmp_path, option):
     assert try_all(tmp_path / "scenario.yaml", TINY, [option])
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_texts_that_are_no_scenario(tmp_path, text):
+def test_the_line_that_is_to_be_written_in_place_of_another_is_accepted(tmp_path, text):
     assert try_all(tmp_path / "scenario.yaml", text)
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_paths_in_double_quotes_are_to_be_written_in_single_ones(tmp_path, name):
+def test_a_path_in_double_quotes_is_to_be_written_in_single_ones(tmp_path, name):
     path = tmp_path / "scenario.yaml"
     text = TABLE.replace("table.csv", f'"{name}"')
     path.write_text(text)
@@ -307,7 +307,7 @@ PROSE += ["too many weights", "values that do not fit", "empty", "a list"]
 
 
 @pytest.mark.parametrize("name", [name for name in [*BAD, *BAD_OVERRIDES, *BAD_SWEEPS] if name not in PROSE])
-def test_the_suggestions_of_other_tests(tmp_path, name):
+def test_what_the_messages_of_other_tests_say_to_write_is_accepted(tmp_path, name):
     path = tmp_path / "scenario.yaml"
     if name in BAD_OVERRIDES:
         assert try_all(path, GOOD, [name])

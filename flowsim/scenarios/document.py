@@ -227,7 +227,7 @@ class _Loader(yaml.BaseLoader):
         if node.style:  # in quotes, or a block
             mark: Any = node.start_mark
             raw = mark.buffer[mark.pointer + 1 : node.end_mark.pointer - 1] if node.style == '"' else ""
-            # A \\t in the path of a file is a tab, without a word; who writes a control character means a path.
+            # In "C:\temp" \t would be a tab, silently: nothing in a scenario needs a control character.
             if "\\" in raw and (not text.isprintable() or re.match(r"[A-Za-z]:\\(?!\\)", raw)):
                 found = f"the escapes of double quotes in {reprlib.repr(text)}"
                 slashes = raw.replace("\\", "/")
@@ -273,7 +273,7 @@ def parse(text: str, position: Callable[[int], str], *, key: str = "") -> Docume
                 wording["write"], spaces = mended.strip(), len(mended) - len(mended.lstrip())
                 if spaces and mended.strip() == text.split("\n")[line].strip():
                     wording["write"] += f" behind {spaces} spaces"
-                if key:  # a shell of its own mind is happier without \ and quotes
+                if key:  # shells treat \ and quotes differently
                     bare = re.fullmatch(r"'([^'\"]*)'", mended.strip())
                     wording["write"] = option_text(key, bare[1].replace("\\", "/") if bare else mended.strip())
         raise ScenarioError(complaint(position(line + 1), (), **wording)) from error
@@ -322,8 +322,8 @@ class Override:
 def parse_overrides(texts: Iterable[str]) -> tuple[Override, ...]:
     """Read overrides written `key.path=VALUE`, the value in YAML: `descent.learning_rates=[0.1, 0.2]`.
 
-    Raises `ScenarioError` for what is not YAML, or is set twice. Which keys there are, and which
-    values they take, depends on the scenario.
+    Raises `ScenarioError` for what is not YAML, or is set twice. Which keys there are, and which values they take,
+    depends on the scenario.
     """
     overrides: dict[tuple[str, ...], Override] = {}
     for text in texts:

@@ -140,14 +140,14 @@ class _Finding:
     def _remedy(self, position: str) -> str:
         """Return what to write: of what may be meant, the first that the scenario accepts."""
         content = self.document.value
-        said = self.error.get("ctx", {}).get("write", "")
-        tried = list(alternatives(said, self.path, content)) if said else []
+        advice = self.error.get("ctx", {}).get("write", "")
+        tried = list(alternatives(advice, self.path, content)) if advice else []
         if ".".join(map(str, self.place)) in self.axes:
             axis = (*AXES, ".".join(map(str, self.place)))
             entries = self._entries(axis, [values[self.path] for _, values in tried if self.path in values])
-            return suggestion(content, position, axis, axis, entries) if entries else said
+            return suggestion(content, position, axis, axis, entries) if entries else advice
         section = self.path[:-1] if self.kind == UNKNOWN_KIND and self.path[-1] == "kind" else self.path
-        if not said or isinstance(self.value, str):
+        if not advice or isinstance(self.value, str):
             likeliest = [value for value in self._meanings() if repr(value) != repr(self.value)]
             accepted = first_accepted(content, self.place, likeliest, most=1 + is_ambiguous(self.value))
             if accepted:
@@ -166,11 +166,11 @@ class _Finding:
                 texts.append(" and ".join(options) if position.startswith(OPTION) or text[0] in "[{" else text)
         if self.kind == UNKNOWN_KIND and not (texts and any(values for _, values in tried)):
             texts = [suggestion(content, position, self.path, *self._kind(section))]
-        elif not texts or said.endswith("my_module:MyKind") or not any(values for _, values in tried):
+        elif not texts or advice.endswith("my_module:MyKind") or not any(values for _, values in tried):
             values = first_accepted(content, self.place, self._examples())
             examples = [suggestion(content, position, self.path, self.place, value) for value in values]
-            prose = texts and not said.endswith("my_module:MyKind")
-            return ", such as ".join([", or ".join(texts), *examples]) if prose else [*examples, said][0]
+            prose = texts and not advice.endswith("my_module:MyKind")
+            return ", such as ".join([", or ".join(texts), *examples]) if prose else [*examples, advice][0]
         return ", or ".join(texts)
 
     def _meanings(self) -> Iterator[Any]:
@@ -223,14 +223,15 @@ class _Finding:
 
     def _kind(self, section: KeyPath) -> tuple[KeyPath, Any]:
         """Return a path and a value in place of a kind that is missing or unknown: one that takes the other keys."""
-        content, names, near = self.document.value, self.error["ctx"]["names"], self.error["ctx"]["examples"]
+        content, near = self.document.value, self.error["ctx"]["examples"]
+        names = self.error["ctx"]["names"] or ["my_module:MyKind"]
         written = value_at(content, section)
         if not isinstance(written, dict):
             examples = () if isinstance(section[-1], int) else self.siblings[self.key].examples or ()
             return section, next(iter(first_accepted(content, section, [*near, *examples, *names])), names[0])
         nested = [(name, value) for name, value in written.items() if name in names]
         values = [{"kind": name, **(value if isinstance(value, dict) else {})} for name, value in nested]
-        examples = keys(section[:-1], content)[section[-1]].examples if isinstance(section[-1], str) else ()
+        examples = keys(section[:-1], content).get(str(section[-1]), FieldInfo()).examples
         values += [
             *near,
             *({**written, "kind": name} for name in names),
@@ -238,7 +239,7 @@ class _Finding:
             *({"kind": n} for n in names),
         ]
         value = next(iter(first_accepted(content, section, values)), {**written, "kind": names[0]})
-        if isinstance(value, dict) and value == {**written, "kind": value["kind"]}:
+        if isinstance(value, dict) and value == {**written, "kind": value.get("kind")}:
             return (*section, "kind"), value["kind"]
         return section, value
 
