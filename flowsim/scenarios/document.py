@@ -41,6 +41,8 @@ class Document:
 def complaint(position: str, path: KeyPath = (), *, found: str, expected: str, write: str) -> str:
     """Return the message of an error: position, key path, what was found, what is expected, what to write instead."""
     key = f" {dotted(path)}:" if path else ""
+    # Text of the scenario may hold separators of lines.
+    write = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in write)
     return f"{position}:{key} found {found}; expected {expected}; write {write}"
 
 

@@ -32,7 +32,8 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 def as_yaml(value: Any) -> str:
     """Return a plain value in YAML, on one line."""
-    return yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=math.inf).strip()[1:-1]
+    options: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "width": math.inf, "allow_unicode": True}
+    return yaml.safe_dump([value], **options).strip()[1:-1]
 
 
 def suggestion(content: Any, position: str, path: KeyPath, place: KeyPath, value: Any) -> str:
@@ -46,7 +47,7 @@ def suggestion(content: Any, position: str, path: KeyPath, place: KeyPath, value
         return option_text(".".join(map(str, place[:depth])), as_yaml(whole))
     if not isinstance(place[-1], str):
         return as_yaml(value)
-    text = yaml.safe_dump({place[-1]: value}, default_flow_style=True, sort_keys=False, width=math.inf).strip()[1:-1]
+    text = as_yaml({place[-1]: value})[1:-1]
     if place[:-1] == path[: len(place) - 1] or place_of(place[-1], path, content) == place:
         return text
     return f"{text} in the section {dotted(place[:-1])}" if place[:-1] else f"{text} outside of all sections"
@@ -106,6 +107,7 @@ def meanings(value: Any, field: FieldInfo) -> Iterator[Any]:
         yield [number for numbers in lists for number in (numbers if isinstance(numbers, list) else [numbers])]
     elif value is not None and not isinstance(value, list):
         yield [value]
+        yield [str(value)]
     if isinstance(value, str | list) and len(value) == 1:
         yield value[0]
 
