@@ -110,7 +110,7 @@ def test_probes_with_options_and_held_out_samples_of_a_scenario_are_recorded_and
     ("option", "message"),
     [
         ("data.test_samples=0", "record[0]: found test_risk beside data of kind digits"),
-        ("record=[{kind: top_eigenvalues, cuont: 2}]", "write count"),
+        ("record=[{kind: top_eigenvalues, cuont: 2}]", 'write --set "record=[{kind: top_eigenvalues, count: 2}]"'),
         ("record=[test_risk, test_risk]", "record: found two probes called test_risk"),
         ("data.labels=index", "the network predicts shape (3,)"),
         ("record=[balancedness]", "record: balancedness: the network is a Perceptron"),

@@ -156,6 +156,7 @@ WITHOUT_VALUE = [
     "network.scale=0.3,descent.steps=4", "seed=1 network.scale=0.3", "sweep.over.network.scale",
 ]
 KINDS = [
+    "record=[{kind: top_eigenvalues, cuont: 2}]",
     "network=mlp", "network=[mlp]", "data=gaussian", "loss=mse", "loss=[huber]", "loss={huber: {delta: 2}}",
     "loss=cross-entropy", "record={top_eigenvalues: {count: 3}}", "record=[{top_eigenvalues: 3}]",
     "record=[spectrum_trace]", "record=[eigenvalues]", "record=[batch_sharpness_mean]",

@@ -68,6 +68,10 @@ def replaced(content: Any, path: KeyPath, value: Any) -> Any:
 def without(content: Any, path: KeyPath) -> Any:
     """Return a copy of plain `content` without the key at the end of `path`."""
     head, inside = path[:1], path[1:]
+    if isinstance(content, list) and isinstance(path[0], int):
+        return [without(entry, inside) if number == path[0] else entry for number, entry in enumerate(content)]
+    if isinstance(content, dict) and isinstance(path[0], int):  # one entry alone
+        return without(content, inside)
     if not isinstance(content, dict) or not set(head) <= content.keys():
         return content
     left = {key: value for key, value in content.items() if key not in head}

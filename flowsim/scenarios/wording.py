@@ -141,6 +141,8 @@ class _Finding:
         """Return what to write: of what may be meant, the first that the scenario accepts."""
         content = self.document.value
         advice = self.error.get("ctx", {}).get("write", "")
+        if not self.path:  # of the scenario as a whole
+            return advice
         tried = list(alternatives(advice, self.path, content)) if advice else []
         if ".".join(map(str, self.place)) in self.axes:
             axis = (*AXES, ".".join(map(str, self.place)))
