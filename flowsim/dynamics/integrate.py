@@ -199,8 +199,8 @@ def _warn_of_jumps(loosened: Float[Array, ""]) -> None:
     """
     if isinstance(loosened, Tracer) or not float(loosened) > 1:
         return
-    frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == __package__.partition(".")[0]:
+    package, frame, level = __name__.partition(".")[0], sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
     warnings.warn(
         "the gradient jumps on the way, as that of a ReLU network does: steps could not meet rtol, and were allowed "

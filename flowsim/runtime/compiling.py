@@ -102,7 +102,7 @@ def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callab
             made, rest = program(arrays[:first] + kept, none + donated, tuple(others), structure)
         nonlocal programs
         if programs > MOST_PROGRAMS:
-            program.clear_cache()
+            program.clear_cache()  # pyright: ignore[reportAttributeAccessIssue]  (not among JAX's declared types)
             programs = 0
         return _joined(rest.structure, rest.leaves, made)
 
