@@ -85,7 +85,7 @@ def of_descent(dataset, *rates):
 def cells(dataset):
     """Yield the place of every start, its first regressor, the limit and the Hessian of its risk, and its data."""
     for point in points(Scenario.model_validate(json.loads(dataset.attrs["scenario"]))):
-        data = read_data(point.scenario, None)
+        data = read_data(point.scenario, Path())
         X, y = data.training
         for repetition in range(dataset.sizes["repetition"]):
             key = start_key(3, point.name, repetition)

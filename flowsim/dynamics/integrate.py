@@ -215,7 +215,7 @@ def _model(model: Dynamics | None, *options: Any) -> Dynamics:
     if model is None:
         return GradientFlow(*options)
     if not isinstance(model, Dynamics) or isinstance(model, Descent):
-        found = got(model, Flow)
+        found = got(model, Flow, needs=("learning_rate", "optimizer"))
         remedy = "" if ": " in found else ": use flowsim.descend(..., optimizer=...) for steps of a learning rate"
         raise TypeError(f"model must be a flow, such as flowsim.GradientFlow(), got {found}{remedy}")
     if any(option is not None for option in options):

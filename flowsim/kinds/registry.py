@@ -5,7 +5,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -26,13 +26,16 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
 
 
-def got(given: object, base: type) -> str:
-    """Return in words what was given in place of an object of `base`: its type, or how its class is to be called."""
+def got(given: object, base: type, *, needs: Collection[str] = ()) -> str:
+    """Return in words what was given in place of an object of `base`: its type, or how its class is to be called.
+
+    Parameters that it `needs` here are listed though they have a default.
+    """
     if not is_kind_of(base)(given):
         return type(given).__name__ if not isinstance(given, type) else f"the class {given.__name__}"
     parameters = inspect.signature(cast(Any, given)).parameters.values()
     named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-    needed = ", ".join(f"{one.name}=..." for one in named if one.default is one.empty)
+    needed = ", ".join(f"{one.name}=..." for one in named if one.default is one.empty or one.name in needs)
     name = cast(Any, given).__name__
     return f"the class {name} itself: write {name}({needed})"
 

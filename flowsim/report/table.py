@@ -211,7 +211,7 @@ def _remarks_on_edges(shown: Recorded) -> Iterator[tuple[str, str, str]]:
             words = f"stable up to a {curvature.replace('_', ' ')} of {threshold:.4g}{at_end}"
             yield curvature, run.run.name, f"{run.run.name}: {words}"
         if run.run.branch:
-            yield run.run.branch, run.run.name, f"{run.run.name}: goes on from {run.run.branch}"
+            yield f"branch of {run.run.name}", run.run.name, f"{run.run.name}: goes on from {run.run.branch}"
         if run.is_scheduled:
             words = f"the learning rate changes, and is {run.last_rate:.4g} at the end"
             yield "rate", run.run.name, f"{run.run.name}: {words}"
