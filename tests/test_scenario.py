@@ -12,7 +12,8 @@ from scenario_texts import GOOD, TABLE
 
 from flowsim.dynamics.stopping import Stopping
 from flowsim.networks import PerceptronNetwork, shape_errors
-from flowsim.scenarios.reading import parse_overrides, read_scenario, resolved, scenario_json_schema
+from flowsim.results.store import result_folder
+from flowsim.scenarios.reading import ScenarioError, parse_overrides, read_scenario, resolved, scenario_json_schema
 from flowsim.scenarios.runner import flow_options
 
 
@@ -127,3 +128,13 @@ def test_the_json_schema_is_json_and_describes_every_key():
     assert [kind["properties"]["kind"]["const"] for kind in known][:2] == ["residual", "mlp"]
     assert all(kind["required"][0] == "kind" for kind in known)
     assert outside["required"] == ["kind"]
+
+
+def test_the_scenario_of_results_is_read_as_the_scenario_that_ran(write, tmp_path):
+    scenario = read_scenario(write(GOOD))
+    stored = result_folder(tmp_path / "out", "again", {}).write_scenario(resolved(scenario), {"jax": "0.10"}, "A title")
+    assert read_scenario(stored) == scenario
+    (line,) = [number for number, text in enumerate(stored.read_text().splitlines(), 1) if text.startswith("  seed:")]
+    stored.write_text(stored.read_text().replace("  seed:", "  sede:"))
+    with pytest.raises(ScenarioError, match=rf"scenario.yaml:{line}: sede: .* write seed"):
+        read_scenario(stored)

@@ -20,6 +20,8 @@ from .repairs import repaired
 
 AXES = ("sweep", "over")
 OPTION = "--set "
+STORED = ("scenario", "environment")
+"""The parts of the scenario.yaml of results, which holds a comment too."""
 
 
 class ScenarioError(UserError, ValueError):
@@ -67,7 +69,10 @@ def option_text(key: str, value: str) -> str:
 
 
 def read_document(path: Path, *, most_bytes: int = 2**20) -> Document:
-    """Read one YAML file. Raises `ScenarioError` if it is absent, unreadable, too large, or no mapping."""
+    """Read one YAML file, a scenario or the scenario.yaml of results.
+
+    Raises `ScenarioError` if it is absent, unreadable, too large, or no mapping.
+    """
     path = user_path(path)
     example = "data: {kind: gaussian, samples: 50, features: 5} and network: {kind: residual, depth: 10, scale: 0.5}"
     no_scenario = {"expected": "the keys of a scenario", "write": example}
@@ -95,6 +100,10 @@ def read_document(path: Path, *, most_bytes: int = 2**20) -> Document:
         if isinstance(document.value, str) and (pair := re.match(r"\s*([\w.]+)\s*[:=]\s*(\S+)", document.value)):
             no_scenario = {"expected": "key: value", "write": f"{pair[1]}: {pair[2]}"}
         raise ScenarioError(complaint(document.position(()), (), found=found, **no_scenario))
+    if isinstance(document.value.get("scenario"), dict) and document.value.keys() <= {"comment", *STORED}:
+        # The scenario.yaml of results: the scenario as it ran.
+        inner = {keys[1:]: position for keys, position in document.positions.items() if keys[:1] == ("scenario",)}
+        return Document(document.value["scenario"], inner)
     return document
 
 
