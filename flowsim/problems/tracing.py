@@ -17,6 +17,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import PyTree
 
 from ..networks import Fixed, cast, split, weight_dtype
+from ..runtime.compiling import MOST_PROGRAMS
 from .problem import Problem, check_problem, has_identity_curvature
 
 Tree = TypeVar("Tree")
@@ -101,7 +102,7 @@ class _Traces:
 _KEPT: dict[Any, _Traces | None] = {}
 
 
-def _traces(network: PyTree, problem: Problem, *, most: int = 256) -> _Traces | None:
+def _traces(network: PyTree, problem: Problem, *, most: int = MOST_PROGRAMS) -> _Traces | None:
     """Return what traces tell, kept for the last structures, so many `most`; `None` for a risk that fails."""
     leaves, structure = jax.tree.flatten((network, problem))
     shapes = tuple((leaf.shape, leaf.dtype) if eqx.is_array(leaf) else (type(leaf), leaf) for leaf in leaves)
