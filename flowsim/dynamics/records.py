@@ -12,7 +12,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
-from ..probes import EVERY_RUN, PROBES, Moment, MovingEdge, Probe, ScheduledRate, Sharpness, probe_of
+from ..probes import PROBES, Moment, MovingEdge, Probe, ScheduledRate, Sharpness, probe_of
+from ..probes.probe import EVERY_RUN
 from ..solvers.field import GradientField
 from .dynamics import Clock, Dynamics
 

@@ -23,7 +23,6 @@ from .noise_interaction import NoiseInteraction as NoiseInteraction
 from .oscillation import MeanExcessRisk as MeanExcessRisk, MeanRisk as MeanRisk, Oscillation as Oscillation
 from .path import Path as Path
 from .probe import (
-    EVERY_RUN as EVERY_RUN,
     PROBES as PROBES,
     FunctionProbe as FunctionProbe,
     Label as Label,
