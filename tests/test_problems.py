@@ -236,3 +236,12 @@ def test_a_function_with_its_parameters_is_a_model_of_samples():
     for _ in range(3):
         weights = weights - 0.1 * 2 / 6 * X.T @ (X @ weights - Y)
     np.testing.assert_allclose(run.network.args[0], weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [6, 4096])
+def test_a_problem_keeps_its_samples_where_the_arrays_that_it_was_made_of_change(rows):
+    inputs, targets = np.ones((rows, 3)), np.ones(rows)
+    problem = flowsim.EmpiricalRisk(inputs, targets)
+    inputs *= 10
+    targets -= 1
+    assert float(problem.X.max()) == 1 and float(problem.y.min()) == 1

@@ -73,17 +73,26 @@ class EmpiricalRisk(Problem):
     ):
         X, y = real_array("X", X), real_array("y", y)
         if X.ndim < 2 or y.ndim < 1 or X.shape[0] != y.shape[0] or 0 in (*X.shape, *y.shape):
+            one_feature = X.ndim == 1 and X.shape == y.shape[:1]
+            write = "; write X[:, None] for samples of one feature" if one_feature else ""
+            if X.ndim == 2 and X.shape[1:] == y.shape[:1]:
+                write = "; write X.T, whose rows are the samples"
             raise ValueError(
                 f"expected X of shape (n, …) and y of shape (n, …) with n ≥ 1 and no empty axis, got {X.shape} and "
-                f"{y.shape}"
+                f"{y.shape}{write}"
             )
         dtype = jnp.result_type(float)
         check_finite("X", X, dtype)
         check_finite("y", y, dtype)
         check_whole("X", X)
         check_whole("y", y)
-        self.X = jnp.asarray(X, dtype) if jnp.issubdtype(X.dtype, jnp.floating) else jnp.asarray(X)
-        self.y = jnp.asarray(y, dtype) if jnp.issubdtype(y.dtype, jnp.floating) else jnp.asarray(y)
+        # Copies: on a CPU JAX shares the memory of NumPy's arrays, and X *= 10 later would change the problem.
+        self.X, self.y = (
+            (jnp.array if isinstance(array, np.ndarray) else jnp.asarray)(
+                array, dtype if jnp.issubdtype(array.dtype, jnp.floating) else None
+            )
+            for array in (X, y)
+        )
         self.minimal_risk = real_number("minimal_risk", minimal_risk, dtype)
         self.loss = as_loss(loss)
         self.chunk_size = check_chunk_size(chunk_size)
@@ -251,7 +260,7 @@ class EmpiricalRisk(Problem):
         if prediction.size < self.classes:
             raise ValueError(
                 f"y holds the class {self.classes - 1} and the network predicts {prediction.size} numbers, one for "
-                f"each class from 0 on: give it {self.classes} outputs or more"
+                f"each class from 0 on: give it {self.classes} outputs or more, or, of classes counted from 1, write y - 1"
             )
         return prediction
 
