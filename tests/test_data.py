@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+import scipy.sparse
 import xarray
 
 import flowsim
@@ -91,6 +92,14 @@ UNUSABLE = {
     "a data set": (xarray.Dataset({"a": ("x", [1.0, 2, 4, 3])}), "X makes no array (TypeError: "),
     "a column with a gap": (NUMBERS.assign(a=[1.0, np.nan, 4, 3]), "X, column 'a', row 2 (counted from 1): the value"),
     "a gap among whole numbers": (NUMBERS.assign(a=NUMBERED), "X, column 'a', row 2 (counted from 1): the value is m"),
+    "a mask": (
+        np.ma.masked_greater([[1.0, 2], [2, 9], [1, 1], [0, 1]], 5),
+        "X, row 2, column 2 (counted from 1): the v",
+    ),
+    "a sparse matrix": (
+        scipy.sparse.csr_array([[1.0, 2], [2, 0], [1, 1], [0, 3]]),
+        "X is a csr_array: expected an arr",
+    ),
     "a gap in a list": ([[1.0, 2], [2, None], [1, 1]], "X, row 2, column 2 (counted from 1): the value is missing"),
 }
 
@@ -285,6 +294,17 @@ BAD_TABLES = {
 def test_a_table_that_is_no_data_is_refused_with_the_place(table, content, options, message):
     with refuses(message):
         table(content, **options)
+
+
+@pytest.mark.parametrize(
+    "content", ["a;b;y\n1,5;2;3\n2;3,25;4\n", "a;b;y\n1.5;2;3\n2;3.25;4\n", "a\tb\ty\n1.5\t2\t3\n2\t3.25\t4\n"]
+)
+def test_a_table_with_other_separators_is_read_after_what_the_message_says_to_write(tmp_path, content):
+    (tmp_path / "data.csv").write_text(content)
+    with refuses("separated by commas; write pandas.read_csv(") as caught:
+        read_table(tmp_path / "data.csv", "y")
+    eval(str(caught.value).partition("; write ")[2], {"pandas": pandas})
+    np.testing.assert_array_equal(read_table(tmp_path / "data_commas.csv", "y")[0], [[1.5, 2], [2, 3.25]])
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):

@@ -135,19 +135,20 @@ def _numbers(given: Any, name: str, *, of: str = "", drop: str = "", classes: st
             write = f"; write {name}.detach().double().cpu().numpy()"
         raise DataError(f"{place} makes no array ({reason_of(error)}): expected an array of numbers{write}") from error
     if array.dtype.kind == "O" and array.ndim == 0:
-        write = f"; write pandas.DataFrame({name})" if isinstance(given, Mapping) else ""
+        if isinstance(given, Mapping):
+            write = f"; write pandas.DataFrame({name})"
+        elif hasattr(given, "toarray"):  # of a sparse matrix of SciPy
+            write = f"; write {name}.toarray()"
         raise DataError(f"{place} is a {type(given).__name__}: expected an array, lists or a table of numbers{write}")
     if array.dtype.kind in "Mm":
         raise DataError(f"{place} holds {array.dtype}: expected real numbers" + (f"; write {drop}" if drop else ""))
+    if np.ma.is_masked(given):  # else the numbers below the mask would count
+        _refuse_missing(np.ma.getmaskarray(given), np.full(array.shape, "masked"), place=place)
     if array.dtype.kind not in "OSU":
         return array
     from pandas import isna  # not above: it takes a moment to import
 
-    missing = np.argwhere(isna(array))
-    if missing.size:
-        entry = ", ".join(f"{axis} {at + 1}" for axis, at in zip(("row", "column"), missing[0], strict=False))
-        found = str(array[tuple(missing[0])])
-        raise not_finite(f"{place}, {entry} (counted from 1)", math.nan, found=found)
+    _refuse_missing(isna(array), array, place=place)
     others = [entry for entry in array.flat if not isinstance(entry, numbers.Real | np.bool_)]
     if not others:  # of pandas' types that allow missing values, and of columns of several types
         return np.array(array.tolist())
@@ -161,6 +162,13 @@ def _numbers(given: Any, name: str, *, of: str = "", drop: str = "", classes: st
         remedies = ([drop] if drop else []) + ([f"{classes} for classes"] if classes else [])
         write = f"; write {', or '.join(remedies)}" if remedies else ""
     raise DataError(f"{place} holds {holds}, such as {str(others[0])!r}: expected real numbers{write}")
+
+
+def _refuse_missing(missing: NDArray, array: NDArray, *, place: str) -> None:
+    """Raise `DataError` for the first entry that is missing, with its place and what is there."""
+    for at in np.argwhere(missing)[:1]:
+        entry = ", ".join(f"{axis} {number + 1}" for axis, number in zip(("row", "column"), at, strict=False))
+        raise not_finite(f"{place}, {entry} (counted from 1)", math.nan, found=str(array[tuple(at)]))
 
 
 def check_finite(array: NDArray, *, place: str) -> None:

@@ -212,8 +212,12 @@ def _columns(file: Path, target: Names, features: Names | None) -> Columns:
     if not header:
         raise DataError(f"{file}: the file is empty: expected a row of column names, then rows of numbers")
     if len(header) == 1:
-        found = f"there is one column, {reprlib.repr(header[0])}"
-        raise DataError(f"{file}, row {number}: {found}: expected two or more, separated by commas")
+        found, write = f"there is one column, {reprlib.repr(header[0])}", ""
+        if separator := next((one for one in ";\t|" if one in header[0]), ""):  # as spreadsheets may write
+            decimal = ", decimal=','" if any(len(cells) > 1 for _, cells in rows) else ""
+            read = f"pandas.read_csv({str(file)!r}, sep={separator!r}{decimal})"
+            write = f"; write {read}.to_csv({str(file.with_stem(file.stem + '_commas'))!r}, index=False)"
+        raise DataError(f"{file}, row {number}: {found}: expected two or more, separated by commas{write}")
     check_unique(f"{file}, row {number}", "column", [name for name in header if name])
     position = {name: index for index, name in enumerate(header)}
     targets = check_names(f"{file}, target", "column", target, position)
