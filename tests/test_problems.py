@@ -244,4 +244,5 @@ def test_a_problem_keeps_its_samples_where_the_arrays_that_it_was_made_of_change
     problem = flowsim.EmpiricalRisk(inputs, targets)
     inputs *= 10
     targets -= 1
-    assert float(problem.X.max()) == 1 and float(problem.y.min()) == 1
+    assert float(problem.X.max()) == 1
+    assert float(problem.y.min()) == 1

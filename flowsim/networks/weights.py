@@ -4,6 +4,7 @@ import functools
 import inspect
 import math
 import sys
+import types
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -66,9 +67,15 @@ def weight_dtype(network: PyTree) -> jnp.dtype:
         leaves = jax.tree_util.tree_leaves_with_path(network, is_leaf=_is_fixed)
         numbers = [jax.tree_util.keystr(path) or "itself" for path, leaf in leaves if eqx.is_array_like(leaf)]
         others = f", got other numbers at {', '.join(numbers[:3])}: write jnp.asarray(number, float)" if numbers else ""
-        raise ValueError(
-            f"{type(network).__name__} holds no weights: expected floating-point arrays in its fields{others}"
-        )
+        name = type(network).__name__
+        if not numbers and not isinstance(network, str) and jax.tree.structure(network) == jax.tree.structure(0):
+            others = ", and it is no pytree, so that JAX cannot find them there: "
+            others += (
+                "write jax.tree_util.Partial(function, weights) for a function of weights and a sample"
+                if isinstance(network, types.FunctionType | partial)
+                else f"write class {name}(eqx.Module), with a line for each array, such as weight: jax.Array"
+            )
+        raise ValueError(f"{name} holds no weights: expected floating-point arrays in its fields{others}")
     if len(found) > 1:
         names = ", ".join(sorted(str(dtype) for dtype in found))
         raise ValueError(f"the weights have several types ({names}): cast them to one, for instance float64")

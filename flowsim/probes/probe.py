@@ -10,8 +10,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PyTree
 
-from ..kinds import Registry, got
+from ..kinds import Registry, got, reason_of
 from ..problems import Problem
+from ..problems.validation import remedy_of_traced
 from ..runtime.identity import static_function
 
 
@@ -152,8 +153,15 @@ class FunctionProbe(Probe):
     """What it is called in tables and figures."""
 
     def measure(self, moment: Moment) -> PyTree:
-        """Return the function's value."""
-        return self.function(moment.network)
+        """Return the function's value; `ValueError` where it needs the numbers behind traced arrays."""
+        try:
+            return self.function(moment.network)
+        except Exception as error:  # whatever the code of a user does
+            if not (write := remedy_of_traced(error)):
+                raise
+            raise ValueError(
+                f"the probe {self.label.name!r} fails ({reason_of(error)}): expected a function of JAX arrays; {write}"
+            ) from error
 
 
 def columns_of(measured: Mapping[str, PyTree]) -> Iterator[tuple[str, str, Array]]:

@@ -260,7 +260,8 @@ class EmpiricalRisk(Problem):
         if prediction.size < self.classes:
             raise ValueError(
                 f"y holds the class {self.classes - 1} and the network predicts {prediction.size} numbers, one for "
-                f"each class from 0 on: give it {self.classes} outputs or more, or, of classes counted from 1, write y - 1"
+                f"each class from 0 on: give it {self.classes} outputs or more, or, of classes counted from 1, write "
+                "y - 1"
             )
         return prediction
 

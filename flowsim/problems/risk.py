@@ -145,12 +145,10 @@ def _derivatives_near(risk: Risk, network: Any, step: float = 1e-3) -> tuple[Arr
 
 def _call(function: Any, network: Any, name: str, expected: str) -> Any:
     """Return what a function of a user's own returns; `ValueError` where it fails."""
-
-    def remedy(error: Exception) -> str:
-        of_numpy = isinstance(error, jax.errors.TracerArrayConversionError | jax.errors.ConcretizationTypeError)
-        return f"a function of JAX arrays that returns {expected}" + ("; write jnp in place of np" if of_numpy else "")
-
-    return call(function, network, fails=f"{name} fails on the network, a {type(network).__name__}", expected=remedy)
+    # Under JAX's transformations an array is a tracer, of one of many types.
+    kind = "an array" if isinstance(network, jax.Array) else f"a {type(network).__name__}"
+    expected = f"a function of JAX arrays that returns {expected}"
+    return call(function, network, fails=f"{name} fails on the network, {kind}", expected=expected)
 
 
 def _check_function(function: Any, name: str, expected: str) -> Any:

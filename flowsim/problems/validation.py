@@ -1,5 +1,6 @@
 """Validation of what users give: samples, and the networks and losses that are applied to one of them."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,14 +19,36 @@ from ..networks import Fixed, with_slices
 from ..networks.weights import refuse_torch
 
 
-def call(function: Callable[..., Any], *arguments: Any, fails: str, expected: Callable[[Exception], str]) -> Any:
-    """Return what a user's function returns; where it raises, `ValueError` with what `fails` and what is `expected`."""
+def call(
+    function: Callable[..., Any],
+    *arguments: Any,
+    fails: str,
+    expected: str,
+    remedy: Callable[[Exception], str] = lambda _: "",
+) -> Any:
+    """Return what a user's function returns; where it raises, `ValueError` with what `fails` and what is `expected`.
+
+    What to write depends on the error: `remedy` names it for those that have nothing to do with tracing.
+    """
     try:
         return function(*arguments)
     except jax.errors.JaxRuntimeError:
         raise
     except Exception as error:  # whatever the code of a user does
-        raise ValueError(f"{fails} ({reason_of(error)}): expected {expected(error)}") from error
+        write = remedy_of_traced(error) or remedy(error)
+        raise ValueError(f"{fails} ({reason_of(error)}): expected {expected}{write and '; '}{write}") from error
+
+
+def remedy_of_traced(error: Exception) -> str:
+    """Return what to write in place of code that needs the number behind a traced value, else nothing."""
+    # The first is a kind of the third.
+    if isinstance(error, jax.errors.TracerBoolConversionError):
+        return "write jnp.where(condition, one, other) in place of if"
+    if isinstance(error, jax.errors.TracerArrayConversionError):
+        return "write jnp in place of np"
+    if isinstance(error, jax.errors.ConcretizationTypeError):
+        return "leave out float(...), int(...) and .item(), and write jnp in place of np"
+    return ""
 
 
 def predicted(network: Callable[[Array], Array], x: Array) -> Array:
@@ -33,10 +56,9 @@ def predicted(network: Callable[[Array], Array], x: Array) -> Array:
     prediction = call(
         lambda: with_slices(network)(x),
         fails=f"the network, a {type(network).__name__}, fails on one sample of shape {x.shape}",
-        expected=lambda _: (
-            "a model that maps one sample to its prediction, without state (as of batch normalization), key or "
-            f"randomness; {_remedy(network)}"
-        ),
+        expected="a model that maps one sample to its prediction, without state (as of batch normalization), key or "
+        "randomness",
+        remedy=lambda error: _remedy(network, error, x.shape),
     )
     if not isinstance(prediction, jax.Array | np.ndarray | float):
         raise ValueError(
@@ -48,9 +70,10 @@ def predicted(network: Callable[[Array], Array], x: Array) -> Array:
 
 def sample_loss(loss: Loss, prediction: Array, target: Array) -> Float[Array, ""]:
     """Return the loss of one sample; `ValueError` for a loss that is no real scalar."""
-    expected = "a function (prediction, target) of JAX arrays that returns a scalar; write jnp in place of np"
+    expected = "a function (prediction, target) of JAX arrays that returns a scalar"
     fails = f"the loss fails on one sample, prediction {prediction.shape}, target {target.shape}"
-    value = call(loss, prediction, target, fails=fails, expected=lambda _: expected)
+    remedy = "write it for these shapes, without the axis of the samples"
+    value = call(loss, prediction, target, fails=fails, expected=expected, remedy=lambda _: remedy)
     return jnp.asarray(real_scalar(value, "the loss", " for one sample"))
 
 
@@ -90,11 +113,13 @@ def check_model(network: object) -> None:
             )
 
 
-def _remedy(network: object) -> str:
+def _remedy(network: object, error: Exception, shape: tuple[int, ...]) -> str:
     """Return what to write in place of a model that fails."""
     for place, _ in _parts(network, eqx.nn.StateIndex):
         return f"write eqx.nn.LayerNorm or eqx.nn.GroupNorm in place of the layer whose state is at {place}"
-    return "write eqx.nn.inference_mode(network), or a model of your own around it that holds the rest"
+    if re.search("missing .* argument|requires a key", str(error)):
+        return "write eqx.nn.inference_mode(network), or a model of your own around it that holds the rest"
+    return f"write it for one sample of shape {shape}, without the axis of the samples"
 
 
 def _parts(network: object, *kinds: type) -> Iterator[tuple[str, Any]]:
