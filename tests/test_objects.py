@@ -315,6 +315,11 @@ class TestPlots:
         with pytest.raises(ValueError, match=r"'time' was not recorded"):
             both.plot("time")
 
+    def test_what_is_no_single_axes_is_refused_with_what_makes_one(self, both, axes):
+        for other in (axes().figure, np.array([axes(), axes()])):
+            with pytest.raises(TypeError, match=r"ax must be one axes of Matplotlib, such as figure.add_subplot\(\)"):
+                both.plot("risk", ax=other)
+
     @pytest.mark.slow
     def test_a_sweep_is_drawn_along_its_first_axis_where_asked_on_the_others_and_unknown_names_are_refused(
         self, swept, axes

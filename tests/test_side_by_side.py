@@ -257,6 +257,13 @@ def test_what_cannot_be_put_side_by_side_is_one_message(both, tmp_path):
             flowsim.side_by_side(*given)
 
 
+def test_a_list_of_folders_is_refused_with_the_star_that_it_lacks(on_disk):
+    folders = [on_disk / "deep", on_disk / "shallow"]
+    with pytest.raises(TypeError, match=r"got list: .*write a star before a list"):
+        flowsim.side_by_side(folders)
+    flowsim.side_by_side(*folders)
+
+
 def test_results_that_were_opened_are_taken_as_paths_are(on_disk, both):
     read = flowsim.side_by_side(on_disk / "deep", flowsim.open_results(on_disk / "shallow"))
     assert str(read) == str(both)

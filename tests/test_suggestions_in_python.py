@@ -34,6 +34,19 @@ def model(outputs="scalar"):
     return eqx.nn.Linear(3, outputs, key=jax.random.key(0))
 
 
+class Line:
+    """A model that JAX does not look into."""
+
+    weight = np.ones(3)
+
+    def __call__(self, x):
+        return x @ self.weight
+
+
+def length(network):
+    return np.linalg.norm(network.weights[0])
+
+
 def descended(*, network=None, problem=None, **options):
     problem = flowsim.LinearRegression(X, Y) if problem is None else problem
     return flowsim.descend(
@@ -53,7 +66,7 @@ def compared(**options):
 
 
 def swept(**options):
-    make = partial(flowsim.DeepLinear.gaussian, widths=[3, 2, 1])
+    make = options.pop("make_network", partial(flowsim.DeepLinear.gaussian, widths=[3, 2, 1]))
     return flowsim.sweep(make, flowsim.LinearRegression(X, Y), **{"t1": 0.1, "jobs": 1} | options)
 
 
@@ -106,6 +119,35 @@ CALLS = {
         lambda: risk(ROWS / ROWS.sum(1, keepdims=True), CrossEntropy(), 2)),
     "numpy.ravel(y) of one column": (lambda: risk(CLASSES[:, None], CrossEntropy(), 2),
         lambda: risk(np.ravel(CLASSES[:, None]), CrossEntropy(), 2)),
+    "outputs or more, or, of classes counted from 1, write y - 1": (lambda: risk(CLASSES + 1, CrossEntropy(), 2),
+        lambda: risk(CLASSES + 1 - 1, CrossEntropy(), 2), lambda: risk(CLASSES + 1, CrossEntropy(), 3)),
+    "write X[:, None] for samples of one feature": (lambda: flowsim.EmpiricalRisk(X[:, 0], Y),
+        lambda: flowsim.EmpiricalRisk(X[:, 0][:, None], Y)),
+    "write X.T, whose rows are the samples": (lambda: flowsim.EmpiricalRisk(X.T, Y),
+        lambda: flowsim.EmpiricalRisk(X.T.T, Y)),
+    "write it for these shapes, without the axis of the samples": (
+        lambda: risk(Y, lambda p, t: jnp.mean((p - t) ** 2, axis=1)), lambda: risk(Y, lambda p, t: (p - t) ** 2)),
+    "write it for one sample of shape (3,), without the axis of the samples": (
+        lambda: flowsim.EmpiricalRisk(X, Y)(jax.tree_util.Partial(lambda w, x: x[:, 0] @ w, np.ones(3))),
+        lambda: flowsim.EmpiricalRisk(X, Y)(jax.tree_util.Partial(lambda w, x: x @ w, np.ones(3)))),
+    "write jnp.where(condition, one, other) in place of if": (
+        lambda: risk(Y, lambda p, t: p - t if p > t else t - p),
+        lambda: risk(Y, lambda p, t: jnp.where(p > t, p - t, t - p))),
+    "write jax.tree_util.Partial(function, weights)": (
+        lambda: descended(network=lambda x: x @ np.ones(3), problem=flowsim.EmpiricalRisk(X, Y)),
+        lambda: flowsim.EmpiricalRisk(X, Y)(jax.tree_util.Partial(lambda w, x: x @ w, np.ones(3)))),
+    "write class Line(eqx.Module), with a line for each array": (
+        lambda: descended(network=Line(), problem=flowsim.EmpiricalRisk(X, Y)),
+        lambda: flowsim.EmpiricalRisk(X, Y)(model())),
+    "the probe 'length' fails (TracerArrayConversionError": (
+        lambda: descended(probes=[length]), lambda: jnp.linalg.norm(deep().weights[0])),
+    "'lr': write learning_rate": (lambda: descended(lr=0.1), lambda: None),
+    "'epochs': expected one of network, problem, learning_rate, optimizer, steps": (
+        lambda: descended(epochs=3), lambda: None),
+    "'loss_fn': write loss": (lambda: flowsim.EmpiricalRisk(X, Y, loss_fn=CrossEntropy()),
+        lambda: flowsim.EmpiricalRisk(X, CLASSES, loss=CrossEntropy())),
+    "write flowsim.compare(network, ...) for one network": (
+        lambda: swept(make_network=model(), over={"rtol": [1e-6]}), lambda: None),
     "write jnp in place of np": (lambda: risk(Y, lambda p, t: np.sin(p)), lambda: risk(Y, lambda p, t: jnp.sin(p))),
     "write jnp.sum(...) or jnp.mean(...)": (lambda: risk(ROWS, lambda p, t: p - t, 2), lambda: risk(ROWS,
         lambda p, t: jnp.sum(p - t), 2)),
@@ -128,6 +170,9 @@ RUNS = {
     "leave it out, as every run records risk": (lambda: descended(probes=["risk"]), descended),
     "the class LayerNorms itself: write LayerNorms()": (lambda: descended(probes=[flowsim.probes.LayerNorms]),
         lambda: descended(probes=[flowsim.probes.LayerNorms()])),
+    "write flowsim.Optax(optax.adam(1e-3), time_per_step=1e-3) in the list": (
+        lambda: compared(learning_rates=[optax.adam(1e-3)]),
+        lambda: compared(learning_rates=[flowsim.Optax(optax.adam(1e-3), time_per_step=1e-3)])),
     "write probes=[...]": (lambda: descended(probes=3), lambda: descended(probes=[])),
     "the class Adam itself: write Adam(learning_rate=...)": (
         lambda: descended(optimizer=flowsim.Adam, learning_rate=None),
@@ -180,7 +225,7 @@ UNTRIED = (
     "no theory", "fewer", "the two that you want", "samples: 1000", "jax.vmap(flowsim.sharpness)", "the call under",
     "rtol={} or more", "{}.astype(float)", "--to", "--jobs", "python -m flowsim", "pip install", "{}", "module.",
     "flowsim.torch.network", "jax.numpy.asarray(tensor", "jax.config.update", "it with other operations",
-    "overwrite=True", "({})", "there; use", "or another --out", "for instance tcp",
+    "overwrite=True", "({})", "there; use", "or another --out", "for instance tcp", "a star before a list",
 )
 # fmt: on
 

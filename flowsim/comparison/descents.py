@@ -23,6 +23,11 @@ def rates_and_makers(
     entries = list(given) if isinstance(given, list | tuple) or np.ndim(given) == 1 else [None]
     found: list[Any] = [one.rate_of_descent() if isinstance(one, Descent) else one for one in entries]
     array = np.asarray(found if all(np.ndim(one) == 0 for one in found) else [None])
+    if any(map(is_transformation, entries)):
+        raise TypeError(
+            "how much time of the flow passes in a step, a transformation of Optax does not report: write "
+            "flowsim.Optax(optax.adam(1e-3), time_per_step=1e-3) in the list"
+        )
     if array.size and array.dtype.kind not in "iuf":
         raise ValueError(
             "learning_rates must be a list of numbers, as [0.02, 0.1], or of descents, as [flowsim.Adam(1e-3)], got "

@@ -199,6 +199,8 @@ def _drawn(draw: Callable[[Axes], None], ax: Axes | None) -> Axes:
         with matplotlib.rc_context(STYLE):
             _, ax = plt.subplots(layout="constrained")
             return _drawn(draw, ax)
+    if not isinstance(ax, Axes):  # such as the array of axes that pyplot.subplots(1, 2) returns
+        raise TypeError(f"ax must be one axes of Matplotlib, such as figure.add_subplot(), got {type(ax).__name__}")
     draw(ax)
     if ax.get_legend_handles_labels()[1]:
         ax.legend()

@@ -1,5 +1,6 @@
 """Stored runs of several folders side by side: what differs between the scenarios, how the runs end, their curves."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,7 +180,13 @@ def side_by_side(*results: str | Path | Results) -> SideBySide:
     Raises:
         StoreError: Where fewer than two folders hold runs from one initialization, for a folder that is given twice,
             and as `open_results` does.
+        TypeError: For what is no folder.
     """
+    if other := [one for one in results if not isinstance(one, str | os.PathLike | Results)]:
+        raise TypeError(
+            "flowsim.side_by_side takes folders of results, as flowsim.side_by_side('results/mine', 'results/other'), "
+            f"got {type(other[0]).__name__}: save a comparison first, and write a star before a list of folders"
+        )
     found = [one if isinstance(one, Results) else open_results(one) for one in results]
     refuse_repeated([one.folder for one in found])
     with_runs = [one for one in found if one.trajectories is not None]

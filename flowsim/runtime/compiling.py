@@ -1,6 +1,8 @@
 """Functions compiled with options of XLA, quickly for small arrays, and compiled programs kept from run to run."""
 
+import difflib
 import functools
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -110,10 +112,22 @@ def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callab
 
 
 def with_standard_options(function: Function) -> Function:
-    """Return a function that runs under `standard_options`, also outside of compiled programs."""
+    """Return a function that runs under `standard_options`, also outside of compiled programs.
+
+    An unknown keyword argument is refused with those that there are.
+    """
+    parameters = inspect.signature(function).parameters
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = [name for name, one in parameters.items() if one.kind in named and name != "self"]
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        for unknown in () if takes_any else kwargs.keys() - set(names):
+            initials = [name for name in names if "".join(word[:1] for word in name.split("_")) == unknown]
+            near = initials or difflib.get_close_matches(unknown, names, n=1)
+            remedy = f"write {near[0]}" if near else f"expected one of {', '.join(names)}"
+            raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {unknown!r}: {remedy}")
         with standard_options():
             return function(*args, **kwargs)
 

@@ -57,6 +57,11 @@ class Maker:
         of_key = {"key"} if key else {one.name for one in alone} if key == "" else set()
         needed = [one.name for one in parameters if one.default is one.empty and one.name in named]
         if missing := [needs for needs in needed if needs not in of_key and needs not in axes]:
+            if isinstance(function, eqx.Module):  # a network, which takes a sample
+                raise ValueError(
+                    f"{name} is an object, a {type(function).__name__}: expected a function that makes one, such as "
+                    f"def {name}(key); write flowsim.compare(network, ...) for one network"
+                )
             raise ValueError(
                 f"{name} needs {', '.join(missing)}: write the values in over, or fix them with functools.partial"
             )
