@@ -116,6 +116,7 @@ def test_a_file_that_cannot_be_read_is_refused(write, tmp_path, monkeypatch):
     near = path.with_name("scenaroi.yaml")
     assert "found no such file; expected a scenario file; write scenario.yaml" in refused(near)
     assert "found no such file" in refused(path.parent / "absent" / "scenario.yaml")
+    assert refused("network.scale=0.3").endswith("write --set network.scale=0.3")
     assert "found a folder; expected a scenario file" in refused(tmp_path)
     assert "found embedded null byte" in refused("a\0b")
 

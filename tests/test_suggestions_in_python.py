@@ -144,8 +144,6 @@ CALLS = {
     "'lr': write learning_rate": (lambda: descended(lr=0.1), lambda: None),
     "'epochs': expected one of network, problem, learning_rate, optimizer, steps": (
         lambda: descended(epochs=3), lambda: None),
-    "'loss_fn': write loss": (lambda: flowsim.EmpiricalRisk(X, Y, loss_fn=CrossEntropy()),
-        lambda: flowsim.EmpiricalRisk(X, CLASSES, loss=CrossEntropy())),
     "write flowsim.compare(network, ...) for one network": (
         lambda: swept(make_network=model(), over={"rtol": [1e-6]}), lambda: None),
     "write jnp in place of np": (lambda: risk(Y, lambda p, t: np.sin(p)), lambda: risk(Y, lambda p, t: jnp.sin(p))),

@@ -136,6 +136,8 @@ def _unreadable(path: Path, error: Exception) -> str:
     scenarios = {other.stem: str(other) for pattern in ("*.yaml", "*.yml") for other in sorted(folder.glob(pattern))}
     near = list(scenarios) if path.is_dir() else difflib.get_close_matches(path.stem, scenarios, n=1)
     write = scenarios[near[0]] if near else "python -m flowsim new for a list of scenarios to begin with"
+    if re.match(r"[a-z_0-9.]+=", str(path)):  # a key with its value, as other programs take it
+        write = f"--set {shlex.quote(str(path))}"
     return complaint(str(path), found=found, expected="a scenario file", write=write)
 
 
