@@ -34,6 +34,9 @@ def model(outputs="scalar"):
     return eqx.nn.Linear(3, outputs, key=jax.random.key(0))
 
 
+BOWL = flowsim.Risk(lambda w: jnp.sum(w**2))
+
+
 class Line:
     """A model that JAX does not look into."""
 
@@ -144,6 +147,9 @@ CALLS = {
     "'lr': write learning_rate": (lambda: descended(lr=0.1), lambda: None),
     "'epochs': expected one of network, problem, learning_rate, optimizer, steps": (
         lambda: descended(epochs=3), lambda: None),
+    "write flowsim.integrate and flowsim.descend there": (
+        lambda: jax.jit(lambda w: flowsim.compare(w, BOWL, [0.1], steps=5).flow.final_risk)(np.ones(2)),
+        lambda: jax.jit(lambda w: flowsim.descend(w, BOWL, learning_rate=0.1, steps=5).final_risk)(np.ones(2))),
     "write flowsim.compare(network, ...) for one network": (
         lambda: swept(make_network=model(), over={"rtol": [1e-6]}), lambda: None),
     "write jnp in place of np": (lambda: risk(Y, lambda p, t: np.sin(p)), lambda: risk(Y, lambda p, t: jnp.sin(p))),

@@ -18,7 +18,7 @@ from ..networks import weight_dtype
 from ..probes import Probe, probe_of
 from ..problems import Problem
 from ..results.runs import Edge
-from ..runtime.compiling import with_standard_options
+from ..runtime.compiling import is_traced, with_standard_options
 from ..solvers.field import check_step_count
 from ..theory import minimal_sharpness_bounds_of
 from .comparison import Comparison, compare_model_to_flow, compare_to_flow
@@ -124,7 +124,7 @@ def compare(
 
     Raises:
         ValueError: For numbers that cannot be, and as `integrate` and `descend` do.
-        TypeError: As `integrate` and `descend` do.
+        TypeError: As `integrate` and `descend` do, and inside transformations of JAX.
         Interrupted: For Ctrl-C after the first run; it has the runs that had ended.
 
     Examples:
@@ -134,6 +134,11 @@ def compare(
         >>> print([str(one.trajectory.outcome) for one in both.descents])
         ['STEP_LIMIT', 'DIVERGED']
     """
+    if is_traced((network, problem)):
+        raise TypeError(
+            "compare makes tables of numbers, and cannot be called inside jax.jit, jax.vmap or jax.grad: write "
+            "flowsim.integrate and flowsim.descend there"
+        )
     learning_rates, makers = rates_and_makers(learning_rates, optimizer, network)
     t1 = _end_time(t1)
     along = _sharpness_along(sharpness, network, probes, diagnostics)
