@@ -184,11 +184,20 @@ def faults_of_trajectories(dataset: "xarray.Dataset") -> Iterator[str]:
     """Yield in words what speaks against a data set being one of trajectories that flowsim wrote."""
     yield from _faults_of_runs(dataset)
     yield from _faults_of_numbers(dataset, (RUN, RECORD), ("time", *MEASURES))
-    yield from _faults_of_numbers(dataset, (RUN,), ("records", "outcome", "steps", "end_time"))
+    counts = "records", "steps", "rejected_steps", "products"
+    optional = [name for name in ("gradients", "loosened", "order", "crossing_time") if name in dataset.variables]
+    yield from _faults_of_numbers(dataset, (RUN,), (*counts, *optional, "outcome", "end_time"))
     yield from _faults_of_numbers(dataset, (RUN,), ("distance_to_flow", "distance_time"))
     records, most = dataset["records"].values, dataset.sizes[RECORD]
     if np.any((records < 1) | (records > most) | (records != np.round(records))):
         yield f"records is {records.tolist()} where each run has from 1 to {most}"
+    for name in counts:
+        if not np.all(np.isfinite(dataset[name].values)):
+            yield f"{name} is {dataset[name].values.tolist()} where each is a number"
+    if "gradients" in optional and np.any(np.isinf(dataset["gradients"].values)):
+        yield f"gradients is {dataset['gradients'].values.tolist()} where each is a number, or NaN"
+    if "solver" not in dataset.variables or dataset["solver"].dims != (RUN,):
+        yield "there is no solver of each run"
     yield from _faults_of_outcomes(dataset["outcome"].values, {int(outcome) for outcome in Outcome})
     for name in (*BOUNDS, CRITICAL):
         if name in dataset.attrs and not _is_positive(dataset.attrs[name]):

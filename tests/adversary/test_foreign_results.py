@@ -146,6 +146,11 @@ WRONG = {
     "an outcome without a meaning": lambda stored: stored.assign(outcome=stored["outcome"] * 0 + 99),
     "more records than there are": lambda stored: stored.assign(records=stored["records"] + 10**6),
     "no risk": lambda stored: stored.drop_vars("risk"),
+    "no count of rejected steps": lambda stored: stored.drop_vars("rejected_steps"),
+    "no solver": lambda stored: stored.drop_vars("solver"),
+    "products without a number": lambda stored: stored.assign(products=stored["products"] * np.nan),
+    "gradients without end": lambda stored: stored.assign(gradients=stored["gradients"] * 0.0 + np.inf),
+    "an order in words": lambda stored: stored.assign(order=("run", ["two", "two"])),
     "a learning rate of zero": lambda stored: stored.assign_coords(learning_rate=stored["learning_rate"] * 0),
     "a bound in words": lambda stored: stored.assign_attrs(critical_learning_rate="large"),
     "a curvature that steers a terminal": lambda stored: stored.assign_coords(
