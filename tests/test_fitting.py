@@ -4,6 +4,7 @@ import io
 import os
 
 from rich.console import Console
+from rich.text import Text
 from table_checks import check_fits
 
 from flowsim.formatting.terminal import empty_table, fitted, printed
@@ -99,3 +100,13 @@ def test_a_table_is_spelled_before_it_is_laid_out_where_an_encoding_lacks_its_ch
         "lambda <= Sigmak    1           ?",
     ]
     assert "‖∇R‖" in printed(table)
+
+
+def test_no_text_of_a_table_or_below_it_steers_a_terminal():
+    table = empty_table("a\x1b[2Jtitle", ["a\x9bremark"])
+    table.add_column("a\x1b]column")
+    table.add_row(Text("a\x1b[31mcell", style="red"))
+    for shown in (table, Text("a warning \x1b[31m \N{RIGHT-TO-LEFT OVERRIDE}")):
+        text = printed(shown)
+        assert all(letter.isprintable() or letter == "\n" for letter in text), ascii(text)
+        assert "\N{REPLACEMENT CHARACTER}" in text

@@ -98,10 +98,13 @@ def fitted(table: Table | Text, width: int, encodings: Collection[str] = ()) -> 
 
 
 def _limited(text: Any, encodings: Collection[str]) -> Any:
-    """Return text as the encodings can hold it; one that changes loses the styles of its parts."""
+    """Return text without control characters, as the encodings can hold it; one that changes loses its parts' styles.
+
+    Every text that is printed passes here: names and messages of stored results may hold what steers a terminal.
+    """
     if text is None:
         return None
-    spelled = encodable(str(text), encodings)
+    spelled = encodable(printable(str(text)), encodings)
     return text if spelled == str(text) else Text(spelled, text.style if isinstance(text, Text) else "")
 
 
@@ -111,7 +114,7 @@ def _spelled_table(table: Table, encodings: Collection[str]) -> Table:
     limited.columns = [
         replace(
             column,
-            header=encodable(str(column.header), encodings),
+            header=encodable(printable(str(column.header)), encodings),
             _cells=[_limited(cell, encodings) for cell in column.cells],
         )
         for column in table.columns
