@@ -6,8 +6,11 @@ from importlib import import_module
 import pytest
 from scenario_texts import TINY
 
+import flowsim
 from flowsim import cli
+from flowsim.results import StoreError
 from flowsim.results.store import refuse_obstacles, result_folder
+from flowsim.runtime.errors import UserError
 
 # Not by their names, which may be those of functions too.
 RUN = import_module("flowsim.cli.run")
@@ -104,3 +107,22 @@ def test_results_that_no_scenario_made_are_not_overwritten_unasked(tmp_path, ref
     assert f"holds other results, which no scenario made ({name} is there)" in refused()
     assert everything_in(tmp_path / "out") == before
     assert result_folder(tmp_path / "out", "tiny", {}, overwrite=True).holds_other_results
+
+
+@pytest.mark.parametrize("words", [["tiny.yaml", "--out"], ["check"], ["report"], ["new", "residual", "--to"]])
+@pytest.mark.parametrize("path", ["", "a\0b"])
+def test_a_text_that_is_no_path_is_refused_and_is_not_the_current_folder(tmp_path, monkeypatch, capsys, words, path):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*words, path]) == 2
+    error = capsys.readouterr().err
+    assert ("the path is empty" if not path else "found a null character") in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_python_refuses_a_text_that_is_no_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="the path is empty; expected a file or folder; write . for the current folder"):
+        flowsim.open_results("")
+    with pytest.raises(StoreError, match="holds none of"):
+        flowsim.open_results(".")
