@@ -40,9 +40,16 @@ class Document:
         return next(self.positions[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.positions)
 
 
-def complaint(position: str, path: KeyPath = (), *, found: str, expected: str, write: str) -> str:
-    """Return the message of an error: position, key path, what was found, what is expected, what to write instead."""
+def complaint(
+    position: str, path: KeyPath = (), *, found: str, expected: str, write: str, longest_found: int = 400
+) -> str:
+    """Return the message of an error: position, key path, what was found, what is expected, what to write instead.
+
+    The middle is left out of what was found if that is longer than `longest_found`.
+    """
     key = f" {dotted(path)}:" if path else ""
+    if len(found) > longest_found:  # such as a name of a kind, which may be as long as the file
+        found = f"{found[: longest_found // 2]} … {found[-longest_found // 2 :]}"
     # Text of the scenario may hold separators of lines.
     write = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in write)
     return f"{position}:{key} found {found}; expected {expected}; write {write}"
@@ -192,7 +199,7 @@ class _Loader(yaml.BaseLoader):
         values: dict[str, Any] = {}
         lines: dict[str, int] = {}
         for number, (key_node, child) in enumerate(node.value):
-            self._refuse_key_alone(node.value[:number], key_node, child, path)
+            self._refuse_key_alone(node.value[number - 1] if number else None, key_node, child, path)
             key = self._scalar(key_node, path, is_key=True) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
                 text = key_node.value
@@ -207,8 +214,11 @@ class _Loader(yaml.BaseLoader):
             values[key] = self.value(child, inside)
         return values
 
-    def _refuse_key_alone(self, before: list[Any], key_node: yaml.Node, child: yaml.Node, path: KeyPath) -> None:
-        """Raise the error about a key without a value that is a value too: {depth:2}, or {scale: 0.5,0.7}."""
+    def _refuse_key_alone(self, before: Any, key_node: yaml.Node, child: yaml.Node, path: KeyPath) -> None:
+        """Raise the error about a key without a value that is a value too: {depth:2}, or {scale: 0.5,0.7}.
+
+        `before` is the pair of nodes before this one, if there is one.
+        """
         if (
             not all(isinstance(node, yaml.ScalarNode) and node.style is None for node in (key_node, child))
             or child.value
@@ -220,7 +230,7 @@ class _Loader(yaml.BaseLoader):
             write = option_text(self.option, mended) if self.option else f"{pair[1]}: {pair[2]}"
             found, expected = f"the key {printable(key_node.value)} without a value", "a space after the colon"
             raise self.error(key_node, path, found=found, expected=expected, write=write)
-        last_key, last = before[-1] if before else (None, None)
+        last_key, last = before or (None, None)
         if last_key is not None and isinstance(last, yaml.ScalarNode) and _FLOAT.fullmatch(key_node.value):
             inside, found = (*path, last_key.value), f"{last.value}, {key_node.value} without brackets"
             write, numbers = f"{last_key.value}: [{last.value}, {key_node.value}]", f"[{last.value}, {key_node.value}]"

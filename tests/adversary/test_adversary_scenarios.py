@@ -1,5 +1,6 @@
 """Every scenario is run by the command line, or refused in one line that says where it is wrong; nothing is written."""
 
+import json
 import re
 
 import jax
@@ -139,6 +140,16 @@ def test_a_bad_scenario_is_refused_where_it_is_wrong(said, content, message):
     assert (f"s.yaml:{message}" if message[0].isdigit() else message) in error
     assert all(part in error for part in (" found ", "; expected ", "; write "))
     assert len(error.splitlines()) <= 51
+
+
+@pytest.mark.parametrize(
+    "name", ["g" * 10_000, "my_module:" + "k" * 10_000, ["g" * 10_000]], ids=["word", "place", "list"]
+)
+def test_a_long_text_of_a_scenario_is_shortened_in_the_message_about_it(said, name):
+    code, error = said(HEAD.replace("gaussian", json.dumps(name)))
+    assert code == 2
+    assert "data.kind: found" in error
+    assert len(error) < 1500, error
 
 
 def refused(error: str) -> list[str]:
