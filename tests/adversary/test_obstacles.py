@@ -122,7 +122,7 @@ def test_a_text_that_is_no_path_is_refused_and_is_not_the_current_folder(tmp_pat
 
 def test_python_refuses_a_text_that_is_no_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="the path is empty; expected a file or folder; write . for the current folder"):
+    with pytest.raises(UserError, match=r"the path is empty; .* write \. for the current folder"):
         flowsim.open_results("")
     with pytest.raises(StoreError, match="holds none of"):
         flowsim.open_results(".")
