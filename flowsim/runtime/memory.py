@@ -2,8 +2,6 @@
 
 import os
 
-import jax
-
 try:
     import resource
 except ImportError:  # where there are no such limits, as under Windows
@@ -17,6 +15,7 @@ _OUT_OF_MEMORY = (
     "failed to allocate",
     "array is too big",
     "maximum allowed dimension exceeded",
+    "failed to map segment from shared object\n",  # of a library; a reason after it is another one than memory
 )
 
 
@@ -32,6 +31,8 @@ def machine_bytes() -> float:
 
 def device_bytes() -> float:
     """Return the memory of the device that JAX computes on; that of the machine for a CPU."""
+    import jax  # not above: where memory runs out, an error is recognized without importing more
+
     known = jax.local_devices()[0].memory_stats()  # of an accelerator alone
     return float(known["bytes_limit"]) if known and "bytes_limit" in known else machine_bytes()
 
@@ -45,7 +46,7 @@ def beyond_memory(needed: float) -> str | None:
 def is_out_of_memory(error: BaseException | None) -> bool:
     """Tell whether an error, or one that caused it, says in words of Python, NumPy, XLA or C++ that memory ran out."""
     while error is not None:
-        if isinstance(error, MemoryError) or any(words in str(error).casefold() for words in _OUT_OF_MEMORY):
+        if isinstance(error, MemoryError) or any(words in f"{error}\n".casefold() for words in _OUT_OF_MEMORY):
             return True
         error = error.__cause__
     return False

@@ -211,6 +211,7 @@ def test_the_data_are_predicted_not_drawn(said, monkeypatch):
         RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."),
         ValueError("array is too big; `arr.size * arr.dtype.itemsize` is larger than the maximum possible size."),
         OSError(12, "Cannot allocate memory"),
+        ImportError("/lib/_fblas.so: failed to map segment from shared object"),
     ],
     ids=str,
 )
