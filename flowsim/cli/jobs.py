@@ -65,17 +65,17 @@ def choose_device(kind: str | None) -> None:
 def read_jobs(options: argparse.Namespace) -> list[Job]:
     """Read and check everything that is asked for, before anything is computed or written."""
     overrides = parse_overrides(options.set)
-    scenarios = [(path, read_scenario(path, overrides, notice=_print_notice)) for path in options.scenarios]
-    names: dict[str, Path] = {}
-    for path, scenario in scenarios:
+    scenarios: dict[str, tuple[Path, Scenario]] = {}
+    for path in options.scenarios:
+        scenario = read_scenario(path, overrides, notice=_print_notice)
         name = f"{path.stem}-quick" if options.quick and scenario.sweep else path.stem
-        if name in names:
+        if name in scenarios:
             raise ScenarioError(
-                f"{path}: its results would go to the same folder as those of {names[name]}; "
+                f"{path}: its results would go to the same folder as those of {scenarios[name][0]}; "
                 "rename one, or run them one by one with another --out"
             )
-        names[name] = path
-    return [_job(path, name, scenario, options) for name, (path, scenario) in zip(names, scenarios, strict=True)]
+        scenarios[name] = path, scenario
+    return [_job(path, name, scenario, options) for name, (path, scenario) in scenarios.items()]
 
 
 def _print_notice(text: str) -> None:

@@ -115,5 +115,5 @@ def refuse_unreadable(options: argparse.Namespace) -> None:
             "no scenario given; write python -m flowsim new residual, then python -m flowsim residual.yaml"
         )
     parse_overrides(options.set)
-    for path in options.scenarios:
+    for path in dict.fromkeys(options.scenarios):  # a repeated one is refused later, when its results have a name
         read_document(path)

@@ -11,7 +11,7 @@ import flowsim
 from flowsim import cli
 from flowsim.cli import run
 from flowsim.data import gaussian, gaussian_teacher
-from flowsim.scenarios import ScenarioError, read_scenario, unknown_keys
+from flowsim.scenarios import ScenarioError, document, read_scenario, unknown_keys
 
 DATA, NETWORK = "data: {kind: gaussian, samples: 20, features: 3}", "network: {kind: mlp, depth: 3, scale: 0.5}"
 HEAD = f"{DATA}\n{NETWORK}\n"
@@ -142,9 +142,20 @@ def test_a_bad_scenario_is_refused_where_it_is_wrong(said, content, message):
     assert len(error.splitlines()) <= 51
 
 
-@pytest.mark.parametrize(
-    "name", ["g" * 10_000, "my_module:" + "k" * 10_000, ["g" * 10_000]], ids=["word", "place", "list"]
-)
+def test_a_scenario_that_is_given_many_times_is_read_no_more_often_than_one_given_twice(tmp_path, monkeypatch, capsys):
+    (tmp_path / "s.yaml").write_text(HEAD)
+    monkeypatch.chdir(tmp_path)
+    reads, parse = [], document.parse
+    monkeypatch.setattr(document, "parse", lambda *given, **options: reads.append(0) or parse(*given, **options))
+    assert cli.main(["check", *["s.yaml"] * 20]) == 2
+    assert "would go to the same folder as those of s.yaml" in capsys.readouterr().err
+    assert len(reads) == 3
+
+
+LONG = {"word": "g" * 10_000, "place": "my_module:" + "k" * 10_000, "list": ["g" * 10_000]}
+
+
+@pytest.mark.parametrize("name", LONG.values(), ids=LONG)
 def test_a_long_text_of_a_scenario_is_shortened_in_the_message_about_it(said, name):
     code, error = said(HEAD.replace("gaussian", json.dumps(name)))
     assert code == 2
