@@ -118,7 +118,7 @@ def report_stored(arguments: Sequence[str]) -> int:
     The runs of two folders or more are put side by side besides.
     """
     options = _parser().parse_args(arguments)
-    for folder in options.folders:  # before anything is written, all of them
+    for folder in dict.fromkeys(options.folders):  # before anything is written, all of them
         refuse_missing(folder)
         refuse_obstacles(folder)
     with ending_at_once():

@@ -204,10 +204,11 @@ def side_by_side(*results: str | Path | Results) -> SideBySide:
 
 def refuse_repeated(folders: Sequence[Path]) -> None:
     """Raise `StoreError` where one folder is given twice."""
-    places = [folder.resolve() for folder in folders]
-    for number, (folder, place) in enumerate(zip(folders, places, strict=True)):
-        if place in places[:number]:
+    places: set[Path] = set()
+    for folder in folders:
+        if (place := folder.resolve()) in places:
             raise StoreError(f"{folder}: is given twice; give each folder once")
+        places.add(place)
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:

@@ -56,6 +56,9 @@ def with_data(folder, change):
     change(stored()).to_netcdf(folder / "trajectories.nc", engine="h5netcdf")
 
 
+command = import_module("flowsim.cli.report")
+
+
 def report(folder, *options):
     return cli.main(["report", str(folder), *options])
 
@@ -369,3 +372,11 @@ def test_modules_in_a_foreign_folder_do_not_take_the_place_of_installed_ones(tmp
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "trajectories.nc: is damaged" in done.stderr
     assert not (tmp_path / "it_ran").exists()
+
+
+def test_a_folder_that_is_given_many_times_is_looked_at_once_before_it_is_refused(folder, capsys, monkeypatch):
+    looks, refuse_obstacles = [], command.refuse_obstacles
+    monkeypatch.setattr(command, "refuse_obstacles", lambda place: looks.append(place) or refuse_obstacles(place))
+    assert report(folder, *[str(folder)] * 20) == 2
+    assert "is given twice; give each folder once" in capsys.readouterr().err
+    assert looks == [folder]
