@@ -21,7 +21,7 @@ def is_kind_of(base: type) -> Callable[[Any], bool]:
     return lambda kind: inspect.isclass(kind) and issubclass(kind, base) and not inspect.isabstract(kind)
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Return the type of an error, of the code of a user most of all, and the first line of its message."""
     return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
 
@@ -168,7 +168,7 @@ def _import(place: str) -> Any:
             f"{module.split('.')[0]}.py in {folder}",
             "the name of a module that is there",
         ) from None
-    except Exception as error:  # whatever a user's module does when it is run
+    except (Exception, SystemExit) as error:  # whatever a user's module does when it is run: a script may call sys.exit
         raise UnknownKindError(
             f"{place!r}, whose module fails ({reason_of(error)})",
             "a module that can be imported",

@@ -182,7 +182,7 @@ def _check_modules(document: Document, folder: Path) -> None:
     for path, name in _texts(document.value):
         try:
             found = shadowed(name, folder) if re.fullmatch(OUTSIDE, name) else None
-        except Exception:  # a module that cannot be imported: reported where the section is validated
+        except (Exception, SystemExit):  # a module that cannot be imported: reported where the section is validated
             found = None
         if found is not None:
             wording = {"expected": f"the one in {found[0].parent}", "write": "a name that no other module has"}

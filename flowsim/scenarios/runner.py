@@ -46,7 +46,7 @@ def failing(what: str) -> Iterator[None]:
         yield
     except (UserError, ForkError, OSError, MemoryError, jax.errors.JaxRuntimeError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's code may call sys.exit, and 0 would mean that all went well
         frames = traceback.extract_tb(error.__traceback__)
         frame = ([frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames)[-1]
         raise ScenarioError(f"{what} fails: {reason_of(error)} ({frame.filename}:{frame.lineno})") from error

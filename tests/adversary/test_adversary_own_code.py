@@ -68,6 +68,11 @@ class Unmade(Undrawn):
         self.colour = colour
 
 
+class Ends(DataSource):
+    def load(self, rng, folder):
+        raise SystemExit(0)
+
+
 class Lists(DataSource):
     def load(self, rng, folder):
         return Data(([[1.0, 2.0]], [1.0]))
@@ -92,6 +97,8 @@ FAILURES = {
     "a figure with arguments": (run("figure: 'own:Unmade'"), "figure: found 'own:Unmade', which cannot be made withou"),
     "an activation of NumPy": (DATA + NETWORK.replace("0.5", "0.5, activation: 'own:of_numpy'"),
         "fails on one sample of shape (3,) (TracerArrayConversionError"),
+    "data that end the process": (f"data: {{kind: 'own:Ends'}}\n{NETWORK}",
+        "data of kind own:Ends fails: SystemExit: 0 ("),
     "data in lists": (f"data: {{kind: 'own:Lists'}}\n{NETWORK}",
         "data of kind own:Lists fails: TypeError: load returns X as a list: expected an array of NumPy"),
 }
@@ -129,6 +136,15 @@ def said(tmp_path, capsys):
 @pytest.mark.parametrize(("scenario", "message"), FAILURES.values(), ids=FAILURES)
 def test_what_fails_in_a_users_code_is_one_message_and_exit_code_2(said, scenario, message):
     assert message in said(scenario)
+
+
+@pytest.mark.parametrize("code", [0, 3, "'done'"])
+def test_a_module_that_ends_the_process_is_one_message_and_exit_code_2(said, tmp_path, code):
+    (script := tmp_path / f"script_{abs(hash((str(tmp_path), code)))}.py").write_text(
+        f"import sys\n\nsys.exit({code})\n"
+    )
+    error = said(DATA + NETWORK.replace("mlp", f"'{script.stem}:Net'"))
+    assert f"'{script.stem}:Net', whose module fails (SystemExit: " in error
 
 
 @pytest.mark.parametrize(("figure", "message"), FIGURES.items(), ids=FIGURES)
