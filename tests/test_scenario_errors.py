@@ -118,7 +118,8 @@ def test_a_file_that_cannot_be_read_is_refused(write, tmp_path, monkeypatch):
     assert "found no such file" in refused(path.parent / "absent" / "scenario.yaml")
     assert refused("network.scale=0.3").endswith("write --set network.scale=0.3")
     assert "found a folder; expected a scenario file" in refused(tmp_path)
-    assert "found embedded null byte" in refused("a\0b")
+    assert "found a null character; expected a file" in refused("a\0b")
+    assert "the path is empty; expected a file" in refused("")
 
     def refuse(*_):
         raise PermissionError(13, "Permission denied")

@@ -40,16 +40,14 @@ class Document:
         return next(self.positions[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.positions)
 
 
-def complaint(
-    position: str, path: KeyPath = (), *, found: str, expected: str, write: str, longest_found: int = 400
-) -> str:
+def complaint(position: str, path: KeyPath = (), *, found: str, expected: str, write: str) -> str:
     """Return the message of an error: position, key path, what was found, what is expected, what to write instead.
 
-    The middle is left out of what was found if that is longer than `longest_found`.
+    The middle is left out of what was found if that is longer than 400 characters.
     """
     key = f" {dotted(path)}:" if path else ""
-    if len(found) > longest_found:  # such as a name of a kind, which may be as long as the file
-        found = f"{found[: longest_found // 2]} … {found[-longest_found // 2 :]}"
+    if len(found) > 400:  # such as a name of a kind, which may be as long as the file
+        found = f"{found[:200]} … {found[-200:]}"
     # Text of the scenario may hold separators of lines.
     write = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in write)
     return f"{position}:{key} found {found}; expected {expected}; write {write}"

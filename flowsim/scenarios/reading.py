@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ..comparison.records import DEFAULT_STEPS
 from ..kinds import KeyPath, within
 from ..kinds.registry import OUTSIDE, look_in, shadowed
+from ..runtime.errors import UserError
 from ..runtime.paths import user_path
 from .document import (
     Document,
@@ -49,7 +50,10 @@ def read_scenario(
         ScenarioError: One line for each thing wrong, for a file that cannot be read, is not YAML, or breaks the schema,
             and for a data file that is not there.
     """
-    path = user_path(path)
+    try:
+        path = user_path(path)
+    except UserError as error:
+        raise ScenarioError(str(error)) from None
     look_in(path.parent)
     written, overrides = read_document(path), tuple(overrides)
     document = override(written, overrides)
