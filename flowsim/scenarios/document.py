@@ -348,7 +348,8 @@ def parse_overrides(texts: Iterable[str]) -> tuple[Override, ...]:
     """
     overrides: dict[tuple[str, ...], Override] = {}
     for text in texts:
-        position = f"{OPTION}{text if text.isprintable() else repr(text)}"
+        short = text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"
+        position = f"{OPTION}{short if short.isprintable() else repr(short)}"
         parts = re.split(r"[,;\s]+(?=[A-Za-z_][\w.]*=)", text.strip())
         if len(parts) > 1 and all("=" in part for part in parts) and not re.search(r"['\"\[\]{}]", text):
             write = " ".join(option_text(*part.split("=", 1)) for part in parts)

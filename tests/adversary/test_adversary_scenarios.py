@@ -163,6 +163,14 @@ def test_a_long_text_of_a_scenario_is_shortened_in_the_message_about_it(said, na
     assert len(error) < 1500, error
 
 
+@pytest.mark.parametrize("option", ["x" * 10_000, f"seed={'9' * 10_000}", f"{'a.' * 5_000}b=1", f"data={'[' * 10_000}"])
+def test_a_long_option_is_shortened_in_the_message_about_it(tmp_path, monkeypatch, capsys, option):
+    (tmp_path / "s.yaml").write_text(HEAD)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["check", "s.yaml", "--set", option]) == 2
+    assert len(capsys.readouterr().err) < 1500
+
+
 def refused(error: str) -> list[str]:
     """Return the keys that a message refuses."""
     return re.findall(r"^(?:flowsim: )?s\.yaml:\d+: ([a-z0-9_.]+): found ", error, re.MULTILINE)
