@@ -230,7 +230,7 @@ UNTRIED = (
     "rtol={} or more", "{}.astype(float)", "--to", "--jobs", "python -m flowsim", "pip install", "{}", "module.",
     "flowsim.torch.network", "jax.numpy.asarray(tensor", "jax.config.update", "it with other operations",
     "overwrite=True", "({})", "there; use", "or another --out", "for instance tcp", "a star before a list",
-    ". for the current folder",
+    ". for the current folder", "the path without it",
 )
 # fmt: on
 
