@@ -134,7 +134,8 @@ def _made(network: PyTree, problem: Problem, *, most: int = 8) -> _Traces:
     values, derivatives = _dependence(first, len(places))
     stopped, unused = [], []
     for (path, leaf), value, derivative in zip(places, values, derivatives, strict=True):
-        if leaf.size and not derivative:
+        # A risk without any derivative is no matter of single weights: its runs end as stationary.
+        if leaf.size and not derivative and any(derivatives):
             (stopped if value else unused).append(jax.tree_util.keystr(path) or "themselves")
     surroundings = tuple(value for value in first.consts if isinstance(value, Tracer))
     return _Traces(differ, tuple(stopped), tuple(unused), _numbers(network, problem), surroundings)
