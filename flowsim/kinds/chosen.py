@@ -144,7 +144,7 @@ class Named:
 
 
 def named_in(section: BaseModel) -> Iterator[str]:
-    """Yield the names of kinds in the fields of a section, of entries of a list too, and the words besides."""
+    """Yield the names of kinds in the fields of a section, of entries of a list too, and the other words there."""
     for key, field in type(section).model_fields.items():
         if any(isinstance(mark, Named) for mark in field.metadata):
             yield getattr(section, key)

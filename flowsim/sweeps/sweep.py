@@ -82,10 +82,10 @@ def sweep(
         flow: Whether the gradient flow runs.
         steps: Steps of a descent.
         optimizer: Makes a descent of each learning rate.
-        models: Names or models, as in `compare`. Each follows each descent to where the centre of its oscillation is
-            last known: results have the distance from that, in the row of the descent that of the gradient flow, what
-            both say of the oscillation, and when it begins (`centre_distance`, `centre_sharpness`, `oscillation`,
-            `mean_risk`, `oscillation_onset`).
+        models: Names or models, as in `compare`. Each follows each descent up to the last known centre of its
+            oscillation. Results hold the distance from this centre (in the row of the descent, the distance of the
+            gradient flow), sharpness and amplitude there, and when the oscillation begins (`centre_distance`,
+            `centre_sharpness`, `oscillation`, `mean_risk`, `oscillation_onset`).
         solver: The solver of the gradient flow, as in `integrate`.
         rtol: Relative tolerance of the gradient flow, as in `integrate`, and of models that have none.
         atol: Absolute tolerance, likewise.
