@@ -23,7 +23,7 @@ QUICK_OPTIONS = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitte
 MOST_PROGRAMS = 24
 """How many programs of a function, one for each shape of its arguments, a process holds at most.
 
-A flow takes some 20 MB and 200 memory maps for each shape, a comparison 55 MB and 680, of which Linux allows 65 530.
+For each shape a flow takes some 20 MB and 200 memory maps, a comparison 55 MB and 680. Linux allows 65 530 maps.
 """
 
 
