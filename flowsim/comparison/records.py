@@ -11,8 +11,7 @@ from jaxtyping import PyTree
 
 from ..dynamics import Descent, Trajectory, default_record_steps, steps_until, times_of_steps, whole_if_close
 from ..networks import split
-
-DEFAULT_STEPS = 4000
+from .plan import DEFAULT_STEPS
 
 
 def steps_of_descent(descent: Descent, steps: int | None, t1: float) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..comparison.records import DEFAULT_STEPS
+from ..comparison.plan import DEFAULT_STEPS
 from ..kinds import KeyPath, within
 from ..kinds.registry import OUTSIDE, look_in, shadowed
 from ..runtime.errors import UserError

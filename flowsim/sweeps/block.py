@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..comparison.models import GRADIENT
-from ..comparison.records import DEFAULT_STEPS
+from ..comparison.plan import DEFAULT_STEPS
 from ..data import DataWarning
 from ..kinds import seeds
 from ..kinds.registry import look_in, source_of
