@@ -21,7 +21,7 @@ import numpy as np
 from console import options, start, table
 
 import flowsim
-from flowsim.comparison.models import Centres
+from flowsim.comparison.centres import Centres
 from flowsim.networks import split
 from flowsim.scenarios import build, parse_overrides, read_scenario
 

@@ -22,7 +22,7 @@ from console import options, start, table
 from edge import FOREVER, SCENARIOS, STARTS, spread
 
 import flowsim
-from flowsim.comparison.models import Centres
+from flowsim.comparison.centres import Centres
 from flowsim.scenarios import build, parse_overrides, read_scenario
 
 REACHES, STEPS = (1.1, 1.3, 1.6, 2.0), 400

@@ -22,7 +22,7 @@ from console import options, start, table
 from edge import CASES, FOREVER, MODELS as OF_GRADIENT_DESCENT, PROBES, STARTS, begin, spread
 
 import flowsim
-from flowsim.comparison.models import Centres
+from flowsim.comparison.centres import Centres
 from flowsim.dynamics import times_of_steps
 from flowsim.networks import split
 

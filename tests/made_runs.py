@@ -13,7 +13,7 @@ from flowsim import report
 from flowsim.comparison import Comparison
 from flowsim.dynamics import Outcome, Trajectory
 from flowsim.results import ResultFolder
-from flowsim.results.runs import FLOW, GRADIENT_DESCENT, GRADIENT_FLOW, Edge, Run, run_coordinates
+from flowsim.results.runs import FLOW, GRADIENT_DESCENT, GRADIENT_FLOW, Run, run_coordinates
 from flowsim.results.schema import RUN
 from flowsim.results.trajectories import ComparedRun
 
@@ -68,7 +68,7 @@ def _compared(rate):
     run, distance = _descent(rate)
     crossing = {0.1: None, 0.4: 1.13, 3.0: 0.0}[rate]
     last = float(run.times[-1]), float(distance[-1])
-    return ComparedRun(rate, run, distance, last[1], last[0], crossing, Edge.of_gradient_descent(rate))
+    return ComparedRun(Run(GRADIENT_DESCENT, rate), run, distance, last[1], last[0], crossing)
 
 
 def made_comparison(rates=(0.1, 0.4, 3.0), *, paths=False):

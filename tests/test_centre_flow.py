@@ -8,7 +8,7 @@ import pytest
 from test_edge_flow import FOREVER, TANH, edge_of_stability, end_of
 
 import flowsim
-from flowsim.comparison.models import Centres
+from flowsim.comparison.centres import Centres
 from flowsim.edge.centre_field import CentreField, CentrePoint
 from flowsim.edge.orbit import Position, StepMap
 from flowsim.probes import Oscillation, PreconditionedSharpness

@@ -79,7 +79,7 @@ def checked(here, monkeypatch, capsys):
         raise AssertionError("a run was begun")
 
     for name in ("integrate", "descend"):
-        monkeypatch.setattr(importlib.import_module("flowsim.comparison.compare"), name, refuse)
+        monkeypatch.setattr(importlib.import_module("flowsim.comparison.execute"), name, refuse)
     monkeypatch.setattr("flowsim.sweeps.compute.descend_batch", refuse)
     monkeypatch.setattr("flowsim.cli.estimate.measure_pace", lambda *_: PACE)
 

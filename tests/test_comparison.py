@@ -16,7 +16,7 @@ from flowsim.comparison.records import RecordBudget
 from flowsim.comparison.sharpness_along import spread_over
 from flowsim.dynamics import steps_until
 from flowsim.report import figures
-from flowsim.results.runs import Edge
+from flowsim.results.runs import GRADIENT_DESCENT, Run
 
 CURVATURES = np.array([1.0, 0.3, 0.01])
 MINIMUM = np.array([1.0, 1.0, -1.0])
@@ -50,7 +50,7 @@ FLOW_TIMES = 0.1 * np.array([0, 1, 2, 3, 6, 10])
 def against_flow(eta, steps, *, ends=Outcome.TIME_LIMIT, **options):
     flow = recorded(FLOW_TIMES, flowed(FLOW_TIMES), outcome=ends)
     run = recorded(eta * np.asarray(steps), stepped(eta, steps), **options)
-    return compare_to_flow(flow, run, eta, Edge(2 / eta))
+    return compare_to_flow(flow, run, Run(GRADIENT_DESCENT, eta))
 
 
 def apart(eta, k, t):
@@ -290,7 +290,7 @@ TWICE = {"sharpness": SharpnessAlong(count=2), "diagnostics": {"top_eigenvalues"
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_the_descents(compare, rates, options, error, message, monkeypatch):
-    module = sys.modules["flowsim.comparison.compare"]
+    module = sys.modules["flowsim.comparison.execute"]
     monkeypatch.setattr(module, "descend", lambda *_, **__: pytest.fail("a descent has run"))
     with pytest.raises(error, match=message):
         compare(rates, **options)

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import ArrayLike
 
 import flowsim
-from flowsim.comparison.models import Centres
+from flowsim.comparison.centres import Centres
 from flowsim.edge.edge_field import EdgeField, log_factor
 from flowsim.edge.onset import Beginning, onset
 from flowsim.edge.oscillation_field import OscillationPoint

@@ -11,8 +11,9 @@ from table_checks import check_fits
 
 import flowsim
 from flowsim import FlowLimits
+from flowsim.comparison.centres import Centres
 from flowsim.comparison.edge_statements import AMPLITUDE, CENTRE_DISTANCE, LIMIT_FALLS, SHARPNESS_HELD
-from flowsim.comparison.models import Centres, check_models
+from flowsim.comparison.models import check_models
 from flowsim.dynamics import Outcome
 from flowsim.probes import MeanExcessRisk, MeanRisk
 from flowsim.report import document, figures, summary as trajectories_summary, tables

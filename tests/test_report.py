@@ -21,7 +21,7 @@ from flowsim.report.panels import TimeView, envelope_of
 from flowsim.report.panels.view import Series, log_limits, time_view
 from flowsim.report.render_paper import _apart, draw_curve
 from flowsim.report.style import Drawing
-from flowsim.results.runs import read_runs, runs_of
+from flowsim.results.runs import GRADIENT_DESCENT, Run, read_runs, runs_of
 
 RATES = [0.4, 0.1, 3.0]
 COLUMN = (3.3, 2.5)
@@ -82,8 +82,8 @@ def lost(comparison):
 @pytest.fixture(scope="module")
 def foreign(comparison):
     """Two runs more, by dynamics of which no file of the package knows, one without a learning rate."""
-    descent = dataclasses.replace(_at_rate(comparison, 0.1), dynamics="my_module:HeavyBall")
-    free = dataclasses.replace(descent, dynamics="my_flow", learning_rate=None, crossing_time=None)
+    descent = dataclasses.replace(_at_rate(comparison, 0.1), run=Run("my_module:HeavyBall", 0.1))
+    free = dataclasses.replace(descent, run=Run("my_flow"), crossing_time=None)
     return dataclasses.replace(comparison, descents=(*comparison.descents, descent, free)).to_dataset()
 
 
@@ -257,7 +257,9 @@ class TestTable:
         excess = np.array(descent.trajectory.excess_risk)
         excess[-1] = 2.687679e248
         run = changed(descent.trajectory, steps=160000, time=16000.0, excess_risk=excess)
-        wide = dataclasses.replace(descent, learning_rate=0.00125, trajectory=run, distance_to_flow=1.734e14)
+        wide = dataclasses.replace(
+            descent, run=Run(GRADIENT_DESCENT, 0.00125), trajectory=run, distance_to_flow=1.734e14
+        )
         longest = dataclasses.replace(comparison, descents=(wide,)).to_dataset()
         *_, printed = check_fits([report.render(dataset, "a title") for dataset in (*all_kinds, longest)])
         for number in ("0.00125", "160000", "16000", "2.7e+248", "1600", "1.73e+14"):
@@ -336,7 +338,10 @@ class TestTable:
         def warnings(count):
             run = changed(comparison.descents[0].trajectory, code=int(Outcome.STEP_LIMIT))
             rates = 0.1 * np.arange(1, count + 1)
-            descents = [dataclasses.replace(comparison.descents[0], trajectory=run, learning_rate=eta) for eta in rates]
+            descents = [
+                dataclasses.replace(comparison.descents[0], trajectory=run, run=Run(GRADIENT_DESCENT, eta))
+                for eta in rates
+            ]
             alike = dataclasses.replace(comparison, descents=tuple(descents))
             return [line for line in report.table.warnings_of_runs(alike.to_dataset()) if "step limit" in line]
 

@@ -67,7 +67,7 @@ def nothing_computes(monkeypatch):
     for name in ("dynamics.trajectory.sharpness", "theory.path.integrate"):
         monkeypatch.setattr(f"flowsim.{name}", refuse)
     for name in ("integrate", "descend"):  # of the module, not of the function of its name
-        monkeypatch.setattr(importlib.import_module("flowsim.comparison.compare"), name, refuse)
+        monkeypatch.setattr(importlib.import_module("flowsim.comparison.execute"), name, refuse)
     monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
 
 

@@ -16,7 +16,7 @@ from flowsim.comparison import Comparison
 from flowsim.report.panels import INK, SideBySidePanels
 from flowsim.report.side_by_side import names_of, refuse_foreign
 from flowsim.results import ResultFolder, Results, StoreError
-from flowsim.results.runs import Edge
+from flowsim.results.runs import GRADIENT_DESCENT, Run
 from flowsim.results.schema import RECORD, RUN
 from flowsim.results.trajectories import ComparedRun
 
@@ -36,8 +36,10 @@ def runs(*, rates=(0.02, 0.1), records=30, end=10.0, bound=15.0, **changed):
     def run(level, rate=None):
         return made_run(times, level * np.exp(-times), 20 + level * times, rate=rate, steps=100)
 
-    descents = [(rate, run(level, rate), level * np.exp(-times)) for level, rate in enumerate(rates, start=2)]
-    compared = (ComparedRun(*descent, 0.5, end, None, Edge.of_gradient_descent(descent[0])) for descent in descents)
+    compared = (
+        ComparedRun(Run(GRADIENT_DESCENT, rate), run(level, rate), level * np.exp(-times), 0.5, end, None)
+        for level, rate in enumerate(rates, start=2)
+    )
     return Comparison(run(1), tuple(compared), (bound, 2 * bound), 2 / bound).to_dataset().assign(changed)
 
 

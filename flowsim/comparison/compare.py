@@ -1,31 +1,29 @@
 """`compare`: gradient flow and gradient descent from one initialization, run on one time axis."""
 
-import contextlib
-import dataclasses
 import difflib
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..dynamics import Descent, GradientDescent, Stopping, Trajectory, checked_flow, descend, integrate
-from ..formatting import Progress, ProgressCallback, check_progress, report_progress
+from ..dynamics import Descent, Dynamics, GradientDescent, Stopping, Trajectory, flow_of
+from ..formatting import ProgressCallback, check_progress, report_progress
 from ..networks import weight_dtype
 from ..probes import Probe, probe_of
 from ..problems import Problem
-from ..results.runs import Edge
 from ..runtime.compiling import is_traced, with_standard_options
 from ..solvers.field import check_step_count
-from ..theory import minimal_sharpness_bounds_of
-from .comparison import Comparison, compare_model_to_flow, compare_to_flow
-from .descents import check_told_apart, descent_at, forked_descent, rates_and_makers
-from .forks import Fork, Forked, check_forks, planned_forks, run_forks
-from .models import GRADIENT, Centres, ModelOfDescent, ModelRun, check_models, run_models
-from .records import RecordBudget, common_times, end_of, steps_and_marks, steps_of_descent, times_of
+from .centres import CentreDistance
+from .comparison import Comparison
+from .execute import execute
+from .measure import Runs, measure
+from .models import GRADIENT, ModelOfDescent, check_models
+from .plan import End, Fork, RunSpec, check_told_apart, plan_descents, plan_models
+from .records import RecordBudget
 from .sharpness_along import FlowLimits, SharpnessAlong
 
 if TYPE_CHECKING:
@@ -43,24 +41,13 @@ class Interrupted(KeyboardInterrupt):
     In a notebook those that had ended are `sys.last_value.finished`.
 
     Args:
-        finished: The runs that had ended: the descents in the order of their learning rates, and then the flow.
+        finished: The runs that had ended: the descents in the order of their learning rates, their forks, the
+            flow, and the models.
     """
 
     def __init__(self, finished: Sequence[Trajectory]):
         super().__init__(f"{len(finished)} of the runs had ended: they are the attribute `finished` of this exception")
         self.finished = tuple(finished)
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[list[Trajectory]]:
-    """Yield a list for finished runs, which `Interrupted` holds after Ctrl-C."""
-    finished: list[Trajectory] = []
-    try:
-        yield finished
-    except KeyboardInterrupt as stopped:
-        if not finished:
-            raise
-        raise Interrupted(finished) from stopped
 
 
 @with_standard_options
@@ -139,102 +126,68 @@ def compare(
             "compare makes tables of numbers, and cannot be called inside jax.jit, jax.vmap or jax.grad: write "
             "flowsim.integrate and flowsim.descend there"
         )
-    learning_rates, makers = rates_and_makers(learning_rates, optimizer, network)
-    t1 = _end_time(t1)
+    if t1 is not None and not (np.ndim(t1) == 0 and np.asarray(t1).dtype.kind in "iuf" and t1 > 0):
+        raise ValueError(f"t1 must be a time above zero, or None for a flow to its limit, got {t1!r}")
+    if steps is not None:
+        check_step_count("steps", steps)
+    check_progress(progress)
+    dtype = weight_dtype(network)
+    until = End(math.inf if t1 is None else float(t1), steps)
+    descents, branches = plan_descents(learning_rates, optimizer, forks, until, dtype)
     along = _sharpness_along(sharpness, network, probes, diagnostics)
     if limits is not None and not isinstance(limits, FlowLimits):
         raise TypeError(f"limits must be None or flowsim.FlowLimits(records=..., rtol=...), got {limits!r}")
-    check_progress(progress)
-    if steps is not None:
-        check_step_count("steps", steps)
-    _check_flow_options(flow_options, network)
+    flow = _flow(flow_options, dtype)
     budget = RecordBudget()
     if records is None:
-        records = budget.of_runs(network, len(learning_rates))
+        records = budget.of_runs(network, len(descents))
     if not isinstance(records, int | np.integer) or isinstance(records, bool) or records < 2:
         raise ValueError(f"records must be a whole number, two or more, got {records!r}")
-    records = int(records)
-    begun = [probe_of(entry).begin(network) for entry in probes] if isinstance(probes, list | tuple) else probes
-    shared: dict[str, Any] = {"stopping": stopping, "probes": begun, "diagnostics": diagnostics}
-    optimizers = [descent_at(maker, eta) for eta, maker in zip(learning_rates, makers, strict=True)]
     tolerances = {name: flow_options.get(name) for name in ("rtol", "atol")}
-    modelled = check_models(models, optimizers, weight_dtype(network), **tolerances)
-    check_told_apart(optimizers, learning_rates, modelled=bool(modelled))
-    in_a_row, forks = 3 if modelled else 2, check_forks(forks)
-    planned = [
-        planned_forks(
-            forks, descent, eta, steps_of_descent(descent, steps, t1), partial(forked_descent, maker, network)
-        )
-        for eta, descent, maker in zip(learning_rates, optimizers, makers, strict=True)
-    ]
-    with report_progress(progress) as report, _interruptible() as finished:
-        for eta, descent in zip(learning_rates, optimizers, strict=True):
-            when = steps_and_marks(descent, steps, t1, records, in_a_row=in_a_row)
-            when["progress"] = report.during(f"descent with η = {eta:g}")
-            finished.append(descend(network, problem, optimizer=descent, weights=True, **when, **shared))
-        runs = list(finished)
-        forked: list[Forked] = []
-        for eta, descent, own in zip(learning_rates, optimizers, planned, strict=True):
-            until = end_of(descent, steps, t1)
-            by_time = steps is None and math.isfinite(t1)
-            for one in run_forks(
-                network, problem, descent, eta, own, until, records, report, by_time=by_time, **shared
-            ):
-                forked.append(one)
-                finished.append(one.run)
-        shared |= {"t1": t1}
-        everyone = [*runs, *(one.run for one in forked)]
-        when = {"ts": common_times(everyone, records), "between": True} if runs else {"records": records}
-        when |= {"progress": report.during("gradient flow")}
-        if runs or budget.affords_path(network) or along != SharpnessAlong():
-            flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
-            finished.append(flow)
-            model_runs: list[ModelRun] = []
-            if modelled:
-                centres = list(map(Centres.of, runs, map(times_of, optimizers, runs)))
-                runs = [one.record_on(run, flow, along) for one, run in zip(centres, runs, strict=True)]
-                options = {"slots": records + 2, "report": report, **tolerances, **shared}
-                options |= {name: flow_options[name] for name in ("max_steps",) if name in flow_options}
-                by_rate = dict(zip(learning_rates, optimizers, strict=True))
-                model_runs += run_models(network, problem, modelled, by_rate, centres, **options)
-            report(Progress("sharpness along the way"))
-            flow = along.added_to(flow)
-            runs = [along.added_to(run, pairs=True) for run in runs]
-            forked = [dataclasses.replace(one, run=along.added_to(one.run, pairs=True)) for one in forked]
-            compared_models = tuple(compare_model_to_flow(flow, one, along) for one in model_runs)
-            if limits is not None:
-                stages = [report.during(f"limits of the flow from descent with η = {eta:g}") for eta in learning_rates]
-                runs = [limits.added_to(run, progress=stage) for run, stage in zip(runs, stages, strict=True)]
-        else:
-            flow, compared_models = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), ()
-    descents = tuple(map(partial(compare_to_flow, flow), runs, learning_rates, map(Edge.of, optimizers)))
-    branches = (
-        dataclasses.replace(compare_to_flow(flow, one.run, one.learning_rate, Edge.of(one.descent)), branch=one.branch)
-        for one in forked
-    )
-    descents = (*descents, *branches)
-    bounds = minimal_sharpness_bounds_of(network, problem)
-    critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
-    return Comparison(flow, descents, bounds=bounds, critical_learning_rate=critical, models=compared_models)
+    by_name = check_models(models, [spec.descent for spec in descents], dtype, **tolerances)
+    check_told_apart(descents, modelled=bool(by_name))
+
+    of_flow = End(until.t1, flow_options.get("max_steps"))
+    modelled = plan_models(by_name, descents, of_flow, **tolerances)
+    plan = [*descents, *branches, RunSpec(flow, until=of_flow), *modelled]
+    # A flow alone keeps its path where that is small, or where its sharpness is wanted at some records only.
+    keeps_path = bool(descents) or budget.affords_path(network) or along != SharpnessAlong()
+    measures = [*([CentreDistance(along)] if modelled else []), along, *([limits] if limits else [])]
+    begun = [probe_of(entry).begin(network) for entry in probes] if isinstance(probes, list | tuple) else probes
+    runs: Runs = {}
+    with report_progress(progress) as report:
+        try:
+            execute(
+                network,
+                problem,
+                plan,
+                records=int(records),
+                report=report,
+                runs=runs,
+                weights=keeps_path,
+                stopping=stopping,
+                probes=begun,
+                diagnostics=diagnostics,
+                checkpoint={name: flow_options[name] for name in _OF_CHECKPOINTS if name in flow_options},
+            )
+            compared = measure(runs, measures if keeps_path else [], report)
+        except KeyboardInterrupt as stopped:
+            if not runs:
+                raise
+            raise Interrupted(list(runs.values())) from stopped
+    return Comparison.of(compared, along)
 
 
-def _check_flow_options(options: Mapping[str, Any], network: PyTree) -> None:
-    """Raise `TypeError` or `ValueError` for an option of the flow that `integrate` would refuse, after the descents."""
+def _flow(options: Mapping[str, Any], dtype: jnp.dtype) -> Dynamics:
+    """Return the flow with these options; `TypeError` or `ValueError` for one that `integrate` would refuse."""
     if unknown := [name for name in options if name not in _FLOW_OPTIONS]:
         near = difflib.get_close_matches(unknown[0], {*inspect.signature(compare).parameters, *_FLOW_OPTIONS}, n=1)
         remedy = f"write {near[0]}" if near else f"expected an option of the flow, one of {', '.join(_FLOW_OPTIONS)}"
         raise TypeError(f"compare() got an unexpected keyword argument {unknown[0]!r}: {remedy}")
-    checked_flow(weight_dtype(network), **{name: one for name, one in options.items() if name not in _OF_CHECKPOINTS})
-
-
-def _end_time(t1: object) -> float:
-    """Return the time at which the flow ends at the latest; `ValueError` for an invalid one."""
-    if t1 is None:
-        return math.inf
-    time = np.asarray(t1)
-    if time.ndim == 0 and time.dtype.kind in "iuf" and time > 0:
-        return float(time)
-    raise ValueError(f"t1 must be a time above zero, or None for a flow to its limit, got {t1!r}")
+    check_step_count("max_steps", options.get("max_steps", 1))
+    flow = flow_of(*(options.get(name) for name in ("model", "solver", "stepsize_controller", "rtol", "atol")))
+    flow.checked(dtype)
+    return flow
 
 
 def _sharpness_along(given: object, network: PyTree, probes: object, diagnostics: object) -> SharpnessAlong:

@@ -9,15 +9,18 @@ import numpy as np
 from jaxtyping import Array
 
 from ..dynamics import Trajectory
+from ..edge import DescentModel
 from ..formatting import encodable
 from ..formatting.presentation import Drawn
-from ..networks import split
+from ..networks import split, weight_dtype
 from ..probes import MovingEdge
-from ..results.runs import Edge, Run
+from ..results.runs import Run
 from ..results.schema import SHARPNESS
 from ..results.trajectories import ComparedRun, trajectories_of
+from ..theory import minimal_sharpness_bounds_of
+from .centres import distances
 from .edge_statements import StatementsOfRuns, edge_statements
-from .models import ModelRun, distances
+from .measure import Runs
 from .sharpness_along import SharpnessAlong
 
 if TYPE_CHECKING:
@@ -45,6 +48,30 @@ class Comparison(Drawn):
     models: tuple[ComparedRun, ...] = ()
     """Flows that model the descents, one after the other for each learning rate."""
 
+    @classmethod
+    def of(cls, runs: Runs, along: SharpnessAlong) -> "Comparison":
+        """Return the comparison of the runs of a plan, of which one is a gradient flow, with what theory says of them.
+
+        `along` is how the sharpness was followed: by its error, the tolerance within which a model holds its sharpness
+        is wider.
+        """
+        (flow,) = (run for spec, run in runs.items() if not spec.is_descent and spec.follows is None)
+        descents, models = [], []
+        for spec, run in runs.items():
+            if spec.is_descent:
+                branch = ""
+                if spec.start is not None:
+                    trunk = spec.start.of
+                    branch = f"step {min(spec.start.step, int(runs[trunk].steps))} of {trunk.run.name}"
+                descents.append(compare_to_flow(flow, run, replace(spec.run, branch=branch)))
+            elif isinstance(spec.dynamics, DescentModel):
+                within = spec.dynamics.held_within(weight_dtype(run.network))
+                within = None if within is None else within + along.tolerance(run.network)
+                models.append(compare_to_flow(flow, run, spec.run, held_within=within))
+        bounds = minimal_sharpness_bounds_of(flow.network, flow.problem)
+        critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
+        return cls(flow, tuple(descents), bounds, critical, tuple(models))
+
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
         """Return all runs as labelled arrays over (run, record), with `attrs` among the attributes."""
         theory = {"bounds": self.bounds, "critical_learning_rate": self.critical_learning_rate}
@@ -57,50 +84,41 @@ class Comparison(Drawn):
 
     def __repr__(self) -> str:
         runs = (*self.descents, *self.models)
-        others = [f"{Run(run.dynamics, run.learning_rate).name} {_end(run.trajectory)}" for run in runs]
-        return encodable(f"Comparison({'; '.join([f'GF {_end(self.flow)}', *others])})")
+        ends = [("GF", self.flow.outcome), *((run.run.name, run.trajectory.outcome) for run in runs)]
+        words = "; ".join(f"{name} {str(outcome).lower().replace('_', ' ')}" for name, outcome in ends)
+        return encodable(f"Comparison({words})")
 
 
-def _end(run: Trajectory) -> str:
-    return str(run.outcome).lower().replace("_", " ")
-
-
-def compare_to_flow(flow: Trajectory, run: Trajectory, learning_rate: float, edge: Edge) -> ComparedRun:
+def compare_to_flow(
+    flow: Trajectory, trajectory: Trajectory, run: Run, *, held_within: float | None = None
+) -> ComparedRun:
     """Return a run that kept its weights, compared to the flow, which recorded at its times."""
-    flow_times, times = np.asarray(flow.times), np.asarray(run.times)
+    flow_times, times = np.asarray(flow.times), np.asarray(trajectory.times)
     # A time ηk may miss the end of the flow by rounding alone.
     index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
-    distance = np.array(distances(split(run.weights)[0], split(flow.weights)[0], index))
+    distance = np.array(distances(split(trajectory.weights)[0], split(flow.weights)[0], index))
     rounding = 4 * np.finfo(times.dtype).eps
     beyond = times > flow_times[-1] * (1 + rounding)
     # Where a run ended at a time of its own, the flow has no record.
     distance[~beyond & (np.abs(flow_times[index] - times) > rounding * times)] = np.nan
     if not flow.outcome.stays:
         distance[beyond] = np.nan
-    curvature = run.sharpness if edge.curvature == SHARPNESS else run.diagnostics.get(edge.curvature)
-    threshold = run.diagnostics.get(MovingEdge().label.name, edge.threshold)
-    time, last = _last_common(times, distance)
+    # The last record whose distance is finite: the end of the run, or the last record before the flow ended elsewhere
+    # than at rest, or before the weights of a run that diverged left all bounds.
+    comparable = np.flatnonzero(np.isfinite(distance))
+    last = comparable[-1] if len(comparable) else None
+    curvature = run.edge.curvature
+    along = trajectory.sharpness if curvature == SHARPNESS else trajectory.diagnostics.get(curvature)
+    threshold = trajectory.diagnostics.get(MovingEdge().label.name, run.edge.threshold)
     return ComparedRun(
-        learning_rate=float(learning_rate),
-        trajectory=run,
+        run=run,
+        trajectory=trajectory,
         distance=distance,
-        distance_to_flow=last,
-        distance_time=time,
-        crossing_time=_first_crossing(times, curvature, threshold),
-        edge=edge,
-        dynamics=run.dynamics,
+        distance_to_flow=math.nan if last is None else float(distance[last]),
+        distance_time=math.nan if last is None else float(times[last]),
+        crossing_time=_first_crossing(times, along, threshold),
+        held_within=held_within,
     )
-
-
-def compare_model_to_flow(flow: Trajectory, model: ModelRun, along: SharpnessAlong) -> ComparedRun:
-    """Return the run of a model, with the sharpness along it, compared to the flow.
-
-    The tolerance within which the model holds its sharpness is widened by that of the measured sharpness.
-    """
-    rate = model.learning_rate
-    compared = compare_to_flow(flow, along.added_to(model.run), rate, model.edge)
-    held_within = None if model.held_within is None else model.held_within + along.tolerance(model.run.network)
-    return replace(compared, models=model.models, held_within=held_within)
 
 
 def _first_crossing(times: np.ndarray, along: Array | None, threshold: float | Array) -> float | None:
@@ -121,13 +139,3 @@ def _first_crossing(times: np.ndarray, along: Array | None, threshold: float | A
         return float(times[0])
     t, s = times[first - 1 : first + 1], sharpness[first - 1 : first + 1]
     return float(np.interp(threshold, s, t))
-
-
-def _last_common(times: np.ndarray, distance: np.ndarray) -> tuple[float, float]:
-    """Return the last time at which a run and the flow can be compared, and their distance there.
-
-    That is the last record whose distance is finite: the end of the run, or the last record before the flow ended
-    elsewhere than at rest, or before the weights of a run that diverged left all bounds.
-    """
-    known = np.flatnonzero(np.isfinite(distance))
-    return (float(times[known[-1]]), float(distance[known[-1]])) if len(known) else (math.nan, math.nan)

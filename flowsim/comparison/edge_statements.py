@@ -17,7 +17,7 @@ from ..formatting import encodable
 from ..formatting.presentation import Shown, view_of
 from ..results.runs import Recorded, RecordedRun, Run, read_runs
 from ..theory import Assumption, Statement, Verdict, judge
-from .models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, TIME_ROUNDING, records_at
+from .centres import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, TIME_ROUNDING, records_at
 from .sharpness_along import ERROR, LIMIT
 
 if TYPE_CHECKING:

@@ -9,26 +9,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ..dynamics import Descent, Trajectory, default_record_steps, steps_until, times_of_steps, whole_if_close
+from ..dynamics import Descent, Trajectory, default_record_steps, times_of_steps, whole_if_close
 from ..networks import split
-from .plan import DEFAULT_STEPS
-
-
-def steps_of_descent(descent: Descent, steps: int | None, t1: float) -> int:
-    """Return the number of steps of one descent: `steps`, or as many as reach a finite `t1`, or else 4000."""
-    if steps is not None:
-        return steps
-    if math.isinf(t1):
-        return DEFAULT_STEPS
-    scheduled = descent.is_scheduled()
-    return len(times_of_steps(descent, t1=t1)) - 1 if scheduled else steps_until(t1, float(descent.time_of_step()))
-
-
-def end_of(descent: Descent, steps: int | None, t1: float) -> float:
-    """Return the time at which a descent is to end."""
-    count = steps_of_descent(descent, steps, t1)
-    scheduled = descent.is_scheduled()
-    return float(times_of_steps(descent, steps=count)[-1]) if scheduled else count * float(descent.time_of_step())
+from .plan import RunSpec
 
 
 def time_limit(descent: Descent, steps: int, *, begin: float = 0.0) -> float:
@@ -41,18 +24,19 @@ def time_limit(descent: Descent, steps: int, *, begin: float = 0.0) -> float:
     return begin + (steps - 0.5) * float(descent.time_of_step())
 
 
-def times_of(descent: Descent, run: Trajectory) -> float | np.ndarray:
-    """Return the time that each step of a run takes, or the times of all of them where these differ."""
+def times_of(spec: RunSpec, run: Trajectory) -> float | np.ndarray:
+    """Return the time that each step of a descent takes, or the times of all steps where these differ."""
+    descent = spec.descent
     return times_of_steps(descent, steps=int(run.steps)) if descent.is_scheduled() else float(descent.time_of_step())
 
 
-def steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int, *, in_a_row: int) -> dict[str, Any]:
+def record_steps(spec: RunSpec, records: int, *, in_a_row: int) -> dict[str, Any]:
     """Return how many steps a descent takes, its `t1` where that decides, and at which steps it is recorded.
 
     The names are those of `descend`. Among the records is that of the last step up to `t1`. They are padded to a fixed
     number by steps that are never reached, so that descents of several lengths share one program.
     """
-    count = steps_of_descent(descent, steps, t1)
+    descent, count, t1 = spec.descent, spec.steps, spec.until.t1
     if descent.is_scheduled():
         times = times_of_steps(descent, steps=count)
         last = np.searchsorted(times, t1 * (1 + 4 * np.finfo(float).eps), side="right") - 1
@@ -60,7 +44,7 @@ def steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int
         last = whole_if_close(t1 / float(descent.time_of_step()))
     marks = default_record_steps(count, records, in_a_row=in_a_row, evenly=descent.is_scheduled())
     marks = np.union1d(marks, [math.floor(last)]) if last < count else marks
-    limit = {"t1": time_limit(descent, count)} if steps is None and math.isfinite(t1) else {}
+    limit = {"t1": time_limit(descent, count)} if spec.until.steps is None and math.isfinite(t1) else {}
     padded = np.append(marks, count + 1 + np.arange(records + 1 - len(marks)))
     return {"steps": count, "record_steps": padded, **limit}
 

@@ -12,11 +12,12 @@ from ..curvature import default_rtol, eigenvalues_along, resolve_rtol
 from ..curvature.finiteness import NotFiniteError
 from ..dynamics import Stopping, Trajectory, integrate
 from ..dynamics.stopping import standard_bounds
-from ..formatting import Progress, ProgressCallback, report_progress
+from ..formatting import Progress, ProgressCallback, ProgressReporter, report_progress
 from ..networks import records as records_of, weight_dtype
 from ..networks.weights import weight_count
 from ..probes import Label, TopEigenvalues
 from ..solvers.choice import finest_rtol, standard_rtol
+from .measure import Measure, Runs
 
 LIMIT = Label(
     "limit_sharpness",
@@ -33,7 +34,7 @@ COLUMNS = (LIMIT, ERROR)
 
 
 @dataclasses.dataclass(frozen=True)
-class SharpnessAlong:
+class SharpnessAlong(Measure):
     """How the sharpness is followed along the runs of a comparison, or a run that kept its weights (`added_to`).
 
     It is measured at some of the records of each run, spread over its records and its time alike, and NaN at the
@@ -92,6 +93,11 @@ class SharpnessAlong:
         top = {TopEigenvalues(count=self.count).label: values} if self.count > 1 else {}
         return with_columns(dataclasses.replace(run, sharpness=jax.device_put(values[:, 0])), top)
 
+    def of_runs(self, runs: Runs, report: ProgressReporter) -> Runs:
+        """Return all runs with the sharpness along them."""
+        report(Progress("sharpness along the way"))
+        return {spec: self.added_to(run, pairs=spec.is_descent) for spec, run in runs.items()}
+
     def eigenvalues(
         self, path: PyTree, times: Float[np.ndarray, " records"], run: Trajectory, *, pairs: bool = False
     ) -> Float[np.ndarray, "records count"]:
@@ -132,7 +138,7 @@ class SharpnessAlong:
 
 
 @dataclasses.dataclass(frozen=True)
-class FlowLimits:
+class FlowLimits(Measure):
     """The sharpness that the gradient flow would reach from some of the records of a run.
 
     Kreisler, Nacson, Soudry and Carmon (2023, "Gradient descent monotonically decreases the sharpness of gradient flow
@@ -176,6 +182,15 @@ class FlowLimits:
                 values[record], errors[record] = self._limit_from(run, record)
         dtype = np.asarray(run.risk).dtype
         return with_columns(run, {LIMIT: values.astype(dtype), ERROR: errors.astype(dtype)})
+
+    def of_runs(self, runs: Runs, report: ProgressReporter) -> Runs:
+        """Return the runs with the limits from the points of all descents but forks."""
+        descents = [spec for spec in runs if spec.is_descent and spec.start is None]
+        stages = [
+            report.during(f"limits of the flow from descent with η = {spec.learning_rate:g}") for spec in descents
+        ]
+        limits = (self.added_to(runs[spec], progress=stage) for spec, stage in zip(descents, stages, strict=True))
+        return runs | dict(zip(descents, limits, strict=True))
 
     def _limit_from(self, run: Trajectory, record: int) -> tuple[float, float]:
         network = records_of(run.weights, np.array(record))

@@ -126,7 +126,8 @@ def integrate(
     """
     network, rest, dtype = checked_parts(network, problem)
     warn_of_single_precision(network)
-    dynamics = checked_flow(dtype, model, solver, stepsize_controller, rtol, atol, max_steps)
+    check_step_count("max_steps", max_steps)
+    dynamics = flow_of(model, solver, stepsize_controller, rtol, atol).checked(dtype)
     check_end_time(t1)
     request = Request(
         network=network,
@@ -155,21 +156,27 @@ def integrate(
     return trajectory
 
 
-def checked_flow(
-    dtype: jnp.dtype,
+def flow_of(
     model: Dynamics | None = None,
     solver: diffrax.AbstractAdaptiveSolver | None = None,
     stepsize_controller: diffrax.AbstractAdaptiveStepSizeController | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    max_steps: int = 1_000_000,
 ) -> Dynamics:
-    """Return the dynamics of a flow with these options of `integrate`, for weights of type `dtype`.
+    """Return the flow that `integrate` runs with these options: the gradient flow, or the `model`, which has its own.
 
-    Raises `ValueError` or `TypeError` where they cannot be right.
+    Raises `ValueError` or `TypeError` where they do not go together.
     """
-    check_step_count("max_steps", max_steps)
-    return _model(model, solver, stepsize_controller, rtol, atol).checked(dtype)
+    options = (solver, stepsize_controller, rtol, atol)
+    if model is None:
+        return GradientFlow(*options)
+    if not isinstance(model, Dynamics) or isinstance(model, Descent):
+        found = got(model, Flow, needs=("learning_rate", "optimizer"))
+        remedy = "" if ": " in found else ": use flowsim.descend(..., optimizer=...) for steps of a learning rate"
+        raise TypeError(f"model must be a flow, such as flowsim.GradientFlow(), got {found}{remedy}")
+    if any(option is not None for option in options):
+        raise ValueError("with a model, give solver, stepsize_controller, rtol and atol to it, not to integrate")
+    return model
 
 
 def check_end_time(t1: Any) -> None:
@@ -208,16 +215,3 @@ def _warn_of_jumps(loosened: Float[Array, ""]) -> None:
         "as with another rtol or solver it may end elsewhere",
         stacklevel=level,
     )
-
-
-def _model(model: Dynamics | None, *options: Any) -> Dynamics:
-    """Return the dynamics of a run: the gradient flow with its `options`, or the `model`, which has its own."""
-    if model is None:
-        return GradientFlow(*options)
-    if not isinstance(model, Dynamics) or isinstance(model, Descent):
-        found = got(model, Flow, needs=("learning_rate", "optimizer"))
-        remedy = "" if ": " in found else ": use flowsim.descend(..., optimizer=...) for steps of a learning rate"
-        raise TypeError(f"model must be a flow, such as flowsim.GradientFlow(), got {found}{remedy}")
-    if any(option is not None for option in options):
-        raise ValueError("with a model, give solver, stepsize_controller, rtol and atol to it, not to integrate")
-    return model

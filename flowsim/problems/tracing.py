@@ -180,6 +180,8 @@ def _dependence(trace: ClosedJaxpr, count: int) -> tuple[list[bool], list[bool]]
 def _numbers(network: PyTree, problem: Problem) -> tuple[str, ...]:
     """Return the names and types of numbers that are no weights, and in which the risk has a derivative."""
     weights, rest = split(network)
+    if getattr(problem, "gradient", None) is not None:  # it names the weights itself, and hides what it depends on
+        return ()
     leaves = _leaves(rest)
     # A node of a module is a leaf here: what is in none has a path of its own.
     outside = jax.tree_util.tree_leaves_with_path(rest, is_leaf=lambda node: isinstance(node, eqx.Module))

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from ..comparison.centres import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
 from ..comparison.edge_statements import common_time, models_of
-from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
 from ..formatting import format_number, with_entries
 from ..formatting.terminal import empty_table
 from ..results.runs import Recorded, RecordedRun, read_runs

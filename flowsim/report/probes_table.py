@@ -8,7 +8,7 @@ import numpy as np
 import xarray
 from rich.table import Table
 
-from ..comparison.models import COLUMNS, DISTANCE
+from ..comparison.centres import COLUMNS, DISTANCE
 from ..comparison.sharpness_along import COLUMNS as LIMITS
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table

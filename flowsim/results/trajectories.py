@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from ..dynamics import Trajectory
 from ..probes import Label, columns_of
 from ..theory import minimal_sharpness_bounds_of
-from .runs import FLOW, GRADIENT_DESCENT, Edge, Run, numbered, run_coordinates
+from .runs import FLOW, Edge, Run, numbered, run_coordinates
 from .schema import BOUNDS, CRITICAL, MEASURES, RECORD, RUN, attributes
 
 if TYPE_CHECKING:
@@ -23,30 +23,48 @@ Columns = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run of gradient descent, or of other `dynamics`, compared to the flow.
+    """One run of gradient descent, or of other dynamics, compared to the flow.
 
-    `learning_rate` is `None` for dynamics without one, and `dynamics` the name under which YAML knows them.
-    `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
-    `distance_to_flow` is the distance at the last time that both reached, `distance_time`;
-    `crossing_time` is the time ηk at which the sharpness first
-    reaches the `edge` of stability, interpolated between records, or `None` if it never does, or is not known; for
-    gradient descent that is the sharpness 2/η, and for other descents the curvature and threshold that `edge` names.
-    `held_within` is the part of 2/η within which a model of descent is measured to hold the sharpness there, `None` for
-    dynamics that do not. `models` is the dynamics that the run models, if it does, and `branch` in words what it goes
-    on from, as "step 400 of η = 0.02", if it is a fork.
+    `run` is how results name it. `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the
+    flow did not get so far; `distance_to_flow` is the distance at the last time that both reached, `distance_time`;
+    `crossing_time` is the time ηk at which the sharpness first reaches the `edge` of stability, interpolated between
+    records, or `None` if it never does, or is not known; for gradient descent that is the sharpness 2/η, and for other
+    descents the curvature and threshold that `edge` names. `held_within` is the part of 2/η within which a model of
+    descent is measured to hold the sharpness there, `None` for dynamics that do not.
     """
 
-    learning_rate: float | None
+    run: Run
     trajectory: Trajectory
     distance: Float[np.ndarray, " records"]
     distance_to_flow: float
     distance_time: float
     crossing_time: float | None
-    edge: Edge
-    dynamics: str = GRADIENT_DESCENT
     held_within: float | None = None
-    models: str = ""
-    branch: str = ""
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The learning rate, `None` for dynamics without one."""
+        return self.run.learning_rate
+
+    @property
+    def dynamics(self) -> str:
+        """The name under which YAML knows the dynamics."""
+        return self.run.dynamics
+
+    @property
+    def edge(self) -> Edge:
+        """The edge of stability."""
+        return self.run.edge
+
+    @property
+    def models(self) -> str:
+        """The dynamics that the run models, "" if it models none."""
+        return self.run.models
+
+    @property
+    def branch(self) -> str:
+        """What a fork goes on from, as "step 400 of η = 0.02"; "" for any other run."""
+        return self.run.branch
 
 
 def trajectories_of(
@@ -66,11 +84,8 @@ def trajectories_of(
     the critical learning rate where they apply. The sharpness at the final weights is computed here, where it is not
     known yet.
     """
-    about = (
-        {"edge": other.edge, "models": other.models, "branch": other.branch, "fork": fork}
-        for other, fork in zip(others, numbered(other.branch for other in others), strict=True)
-    )
-    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, **one) for other, one in zip(others, about, strict=True))]
+    forks = numbered(other.run.branch for other in others)
+    runs = [FLOW, *(replace(other.run, fork=fork) for other, fork in zip(others, forks, strict=True))]
     paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in others)]
     ends = [_end(flow)]
     for other in others:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
-from ..comparison.forks import ForkError
+from ..comparison.plan import ForkError
 from ..data import Data, check_data
 from ..dynamics import Stopping, stopping_for
 from ..formatting import ProgressCallback

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from ..comparison import Fork, SharpnessAlong
 from ..comparison.models import GRADIENT, ModelOfDescent
-from ..comparison.records import steps_of_descent
+from ..comparison.plan import End, RunSpec
 from ..curvature import least_rtol
 from ..data import DataSource
 from ..dynamics import Descent
@@ -205,7 +205,7 @@ class DescentSettings(Section):
 
     def steps_of_each(self, t1: float) -> list[int]:
         """Return the steps of the descent with each learning rate, as `all_steps`."""
-        return [steps_of_descent(self.at(rate), self.steps, t1) for rate in self.learning_rates]
+        return [RunSpec(self.at(rate), rate, End(t1, self.steps)).steps for rate in self.learning_rates]
 
     def errors_until(self, t1: float) -> Iterator[PydanticCustomError]:
         """Yield that steps are more than could be recorded, or fewer than a fork is at, as seen from the scenario."""

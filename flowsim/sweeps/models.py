@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..comparison.models import (
+from ..comparison.centres import (
     COLUMNS,
     DISTANCE,
     MEAN_EXCESS_RISK,
@@ -18,12 +18,14 @@ from ..comparison.models import (
     OSCILLATION,
     SHARPNESS,
     Centres,
-    ModelOfDescent,
     distances,
-    run_models,
 )
-from ..comparison.records import RecordBudget, steps_and_marks, times_of
-from ..dynamics import Descent, Stopping, Trajectory, descend, integrate
+from ..comparison.execute import execute
+from ..comparison.measure import Runs
+from ..comparison.models import ModelOfDescent
+from ..comparison.plan import End, RunSpec, plan_models
+from ..comparison.records import RecordBudget, times_of
+from ..dynamics import Descent, Stopping, Trajectory, integrate
 from ..formatting import report_progress
 from ..networks import split
 from ..networks.weights import norm
@@ -58,15 +60,19 @@ class ModelledDescent:
     flow: Mapping[str, Any]
 
     @cached_property
+    def spec(self) -> RunSpec:
+        """The descent in a plan."""
+        return RunSpec(self.descent, self.learning_rate, End(steps=self.steps))
+
+    @cached_property
     def run(self) -> Trajectory:
-        """The descent, recorded at some 250 steps, later ones in threes; with very many weights at fewer."""
-        when = steps_and_marks(self.descent, self.steps, np.inf, self._records, in_a_row=3)
-        return descend(self.network, self.problem, optimizer=self.descent, weights=True, stopping=_TO_THE_END, **when)
+        """The descent, recorded at some 250 steps in threes; with very many weights at fewer."""
+        return self._executed([self.spec], {})[self.spec]
 
     @cached_property
     def centres(self) -> Centres:
         """The centres of its oscillation."""
-        return Centres.of(self.run, times_of(self.descent, self.run))
+        return Centres.of(self.run, times_of(self.spec, self.run))
 
     def measured(self) -> dict[str, float]:
         """Return what is known of the descent at its last centre; the distance is that of the gradient flow."""
@@ -85,16 +91,13 @@ class ModelledDescent:
 
         NaN for what it does not, as it ended before.
         """
-        centres, descents = self.centres, {self.learning_rate: self.descent}
-        options = {"t1": self._end, "slots": self._records + 2, "stopping": _TO_THE_END, "probes": ()}
-        options |= {option: self.flow[option] for option in ("rtol", "atol", "max_steps")}
-        models = {name: model}
-        with report_progress(False) as report:
-            (found,) = run_models(self.network, self.problem, models, descents, [centres], report=report, **options)
-        run = found.run
+        until = End(float(self.centres.times[-1]), self.flow["max_steps"])
+        tolerances = {option: self.flow[option] for option in ("rtol", "atol")}
+        (spec,) = plan_models({name: model}, [self.spec], until, **tolerances)
+        run = self._executed([spec], {self.spec: self.run})[spec]
         along = {name: np.asarray(run.diagnostics[name], float) for name in LABELS if name in run.diagnostics}
         onset = self._onset(np.asarray(run.times, float), along[OSCILLATION.name])
-        last = float(centres.distances(run)[-1])
+        last = float(self.centres.distances(run)[-1])
         if not np.isfinite(last):
             return run, {ONSET.name: onset}
         ends = {name: float(values[-1]) for name, values in along.items()} | {DISTANCE.name: last, ONSET.name: onset}
@@ -103,6 +106,20 @@ class ModelledDescent:
     @property
     def _records(self) -> int:
         return RecordBudget().of_runs(self.network, 1)
+
+    def _executed(self, plan: list[RunSpec], runs: Runs) -> Runs:
+        with report_progress(False) as report:
+            execute(
+                self.network,
+                self.problem,
+                plan,
+                records=self._records,
+                report=report,
+                runs=runs,
+                in_a_row=3,
+                stopping=_TO_THE_END,
+            )
+        return runs
 
     @property
     def _end(self) -> float:

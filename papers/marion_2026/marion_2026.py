@@ -12,8 +12,9 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from pydantic_core import PydanticCustomError
 
+from flowsim.comparison.centres import DISTANCE, SHARPNESS, records_at
 from flowsim.comparison.edge_statements import models_of
-from flowsim.comparison.models import DISTANCE, GRADIENT, SHARPNESS, records_at
+from flowsim.comparison.models import GRADIENT
 from flowsim.kinds import validation_error
 from flowsim.probes import Oscillation
 from flowsim.report.render_paper import legend_above

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from pydantic_core import PydanticCustomError
 
-from flowsim.comparison.models import DISTANCE, OSCILLATION, SHARPNESS
+from flowsim.comparison.centres import DISTANCE, OSCILLATION, SHARPNESS
 from flowsim.kinds import validation_error
 from flowsim.probes import SquaredNorm
 from flowsim.report.render_paper import legend_above

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray
 
-from ...comparison.models import SHARPNESS as CENTRE_SHARPNESS
+from ...comparison.centres import SHARPNESS as CENTRE_SHARPNESS
 from ...comparison.sharpness_along import LIMIT
 from ...dynamics import Outcome
 from ...formatting import format_number

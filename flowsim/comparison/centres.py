@@ -1,0 +1,173 @@
+"""The centre of descent's oscillation, which models of descent follow.
+
+That is not an iterate but the mean (W_{k−1} + 2W_k + W_{k+1})/4, in which an alternating part cancels up to its change
+in two steps. The amplitude is the length of (2W_k − W_{k−1} − W_{k+1})/4.
+"""
+
+import dataclasses
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ..dynamics import Trajectory
+from ..formatting import ProgressReporter
+from ..networks import split
+from ..probes import Label, MeanExcessRisk, MeanRisk, Oscillation
+from ..runtime.compiling import compiled
+from .measure import Measure, Runs
+from .records import times_of
+from .sharpness_along import SharpnessAlong, with_columns
+
+TIME_ROUNDING = 1e-5
+"""Times of two runs that are meant to be the same differ by less, relative to themselves: ηk has been rounded."""
+DISTANCE = Label(
+    "centre_distance",
+    "distance from the centre of descent's oscillation; in the row of a descent, that of the gradient flow",
+    "distance from the centre",
+)
+SHARPNESS = Label(
+    "centre_sharpness",
+    "sharpness at the centre of descent's oscillation, and of its models",
+    r"sharpness $S$ at the centre",
+    logarithmic=False,
+)
+# What is recorded of descents and models, besides the user's probes.
+OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK = Oscillation().label, MeanRisk().label, MeanExcessRisk().label
+COLUMNS = (DISTANCE, SHARPNESS, OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK)
+
+
+def records_at(
+    times: Float[np.ndarray, " records"], wanted: Float[np.ndarray, " wanted"], *, stays: bool
+) -> tuple[Int[np.ndarray, " wanted"], Bool[np.ndarray, " wanted"]]:
+    """Return the number of a run's record at each `wanted` time, and whether it has one.
+
+    Of a run that `stays` where it ended, that is the last one at all later times.
+    """
+    index = np.minimum(np.searchsorted(times, wanted * (1 - TIME_ROUNDING)), len(times) - 1)
+    recorded = np.abs(times[index] - wanted) <= TIME_ROUNDING * wanted
+    return index, recorded | ((wanted > times[-1]) & stays)
+
+
+def centre_records(
+    times: Float[np.ndarray, " records"], time_of_step: float | Float[np.ndarray, " steps"]
+) -> Int[np.ndarray, " centres"]:
+    """Return the records of a descent at `times` whose neighbours are one step off on both sides.
+
+    Its steps take one time each, or end at the increasing times `time_of_step`.
+    """
+    if isinstance(time_of_step, np.ndarray):
+        after = np.clip(np.searchsorted(time_of_step, times), 1, len(time_of_step) - 1)
+        steps = after - (times - time_of_step[after - 1] < time_of_step[after] - times)
+    else:
+        steps = np.round(times / time_of_step)
+    return 1 + np.flatnonzero((steps[2:] - steps[1:-1] == 1) & (steps[1:-1] - steps[:-2] == 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Centres:
+    """The centres of a descent's oscillation, at those of its records whose neighbours are one step off on both sides.
+
+    `records` are their numbers; `weights` have a leading axis, one entry for each.
+    """
+
+    records: Int[np.ndarray, " centres"]
+    times: Float[np.ndarray, " centres"]
+    weights: PyTree
+    amplitude: Float[np.ndarray, " centres"]
+    mean_risk: Float[np.ndarray, " centres"]
+    mean_excess_risk: Float[np.ndarray, " centres"]
+
+    @classmethod
+    def of(cls, descent: Trajectory, time_of_step: float | Float[np.ndarray, " steps"]) -> "Centres":
+        """Return the centres along a descent that kept its weights; its steps take one time each, or end at times."""
+        times = np.asarray(descent.times, float)
+        records = centre_records(times, time_of_step)
+        weights, amplitude = _means(split(descent.weights)[0], records)
+        means = (
+            (risk[records - 1] + 2 * risk[records] + risk[records + 1]) / 4
+            for risk in (np.asarray(descent.risk), np.asarray(descent.excess_risk))
+        )
+        return cls(records, times[records], weights, np.asarray(amplitude), *means)
+
+    def distances(self, run: Trajectory) -> Float[np.ndarray, " centres"]:
+        """Return the distance of a run that kept its weights from each centre; NaN where it has no record then."""
+        times = np.asarray(run.times, float)
+        index, known = records_at(times, self.times, stays=run.outcome.stays)
+        found = np.asarray(distances(self.weights, split(run.weights)[0], index))
+        return np.where(known, found, np.nan)
+
+    def record_on(self, descent: Trajectory, flow: Trajectory, along: SharpnessAlong) -> Trajectory:
+        """Return the descent with its oscillation, mean risk, the sharpness at the centres, and the flow's distance.
+
+        That is the distance of the gradient flow from the centre at the same time.
+        """
+        found = {
+            OSCILLATION: self.amplitude,
+            MEAN_RISK: self.mean_risk,
+            MEAN_EXCESS_RISK: self.mean_excess_risk,
+            DISTANCE: self.distances(flow),
+        }
+        if not along.at_the_end_alone and len(self.records):
+            path = eqx.combine(self.weights, split(descent.network)[1])
+            found[SHARPNESS] = along.eigenvalues(path, self.times, descent)[:, 0]
+        return with_columns(descent, {label: self._spread(descent, values) for label, values in found.items()})
+
+    def distances_along(self, run: Trajectory) -> Float[np.ndarray, " records"]:
+        """Return the same over the records of a run, of which the first are at the times of the centres."""
+        known, times = self.distances(run), np.asarray(run.times)
+        count = min(len(known), len(times))
+        distances = np.full(len(times), np.nan, known.dtype)
+        distances[:count] = np.where(times[:count] == self.times[:count].astype(times.dtype), known[:count], np.nan)
+        return distances
+
+    def _spread(self, descent: Trajectory, values: np.ndarray) -> np.ndarray:
+        spread = np.full(len(descent.times), np.nan, np.asarray(descent.risk).dtype)
+        spread[self.records] = values
+        return spread
+
+
+@compiled
+def _means(path: PyTree, records: Int[Array | np.ndarray, " centres"]) -> tuple[PyTree, Float[Array, " centres"]]:
+    def at(shift: int) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf[records + shift], path)
+
+    centre = jax.tree.map(lambda a, b, c: (a + 2 * b + c) / 4, at(-1), at(0), at(1))
+    return centre, _norms(jax.tree.map(jnp.subtract, at(0), centre))
+
+
+@partial(compiled, few_calls=True, few_numbers=2**20)
+def distances(ours: PyTree, theirs: PyTree, index: Int[Array | np.ndarray, " n"]) -> Float[Array, " n"]:
+    """Return the Euclidean distances of weights with a leading axis to those at `index` along another such axis."""
+    return _norms(jax.tree.map(lambda a, b: a - b[index], ours, theirs))
+
+
+def _norms(rows: PyTree) -> Float[Array, " centres"]:
+    squares = [jnp.sum(leaf**2, axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(rows)]
+    return jnp.sqrt(sum(squares))
+
+
+@dataclasses.dataclass(frozen=True)
+class CentreDistance(Measure):
+    """The distance of models and of the gradient flow from the centres of the descents that models follow.
+
+    With it come the amplitude, the mean risks, and, as `along` has it, the sharpness at the centres.
+    """
+
+    along: SharpnessAlong
+
+    def of_runs(self, runs: Runs, report: ProgressReporter) -> Runs:
+        """Return the runs with these columns: models, and the descents that they follow."""
+        (flow,) = (run for spec, run in runs.items() if not spec.is_descent and spec.follows is None)
+        centres = {
+            spec: Centres.of(runs[spec], times_of(spec, runs[spec]))
+            for spec in dict.fromkeys(model.follows for model in runs if model.follows is not None)
+        }
+        measured = {spec: centre.record_on(runs[spec], flow, self.along) for spec, centre in centres.items()}
+        for spec, run in runs.items():
+            if spec.follows is not None:
+                measured[spec] = with_columns(run, {DISTANCE: centres[spec.follows].distances_along(run)})
+        return runs | measured
