@@ -71,7 +71,8 @@ def test_the_field_of_order_two_holds_an_eigenvalue_at_an_edge_that_moves():
         edge = dataclasses.replace(edge, vectors=rows, values=values, active=jnp.array(1), near=jnp.array(1))
         options = {"most": 1, "near": 0.9, "scouts": 2, "order": 2, "drift": drift}
         options |= {"growth": Growth.unknown(eta), "steps": eta, "waits": jnp.array(False), "missed": eta}
-        central = CentralField(field, eta, relaxation, jnp.array(1e-9), jnp.array(1e-10), edge, **options)
+        options |= {"relaxation": relaxation, "rtol": jnp.array(1e-9), "met": jnp.array(1e-10), "edge": edge}
+        central = CentralField(field, flowsim.CentralFlow(eta), **options)
         there, _, _ = central.reading(weights, edge, look=jnp.array(False), ends=jnp.array(False))
         return there.slope, there.covariance, there.objective, there.gradient_norm
 

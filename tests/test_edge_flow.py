@@ -15,9 +15,9 @@ from jaxtyping import ArrayLike
 
 import flowsim
 from flowsim.comparison.centres import Centres
-from flowsim.edge.edge_field import EdgeField, log_factor
+from flowsim.edge.edge_flow import EdgeField, log_factor
 from flowsim.edge.onset import Beginning, onset
-from flowsim.edge.oscillation_field import OscillationPoint
+from flowsim.edge.oscillation_flow import OscillationPoint
 from flowsim.edge.rod_flow import RodField
 from flowsim.networks import split
 from flowsim.probes import Oscillation
@@ -57,7 +57,8 @@ def moved():
     @jax.jit
     def derivatives(centre, amplitude):
         point = OscillationPoint(centre, jnp.asarray(DIRECTION), jnp.log(amplitude), jnp.array(-jnp.inf))
-        fields = {"rod": RodField(field, eta), "1": EdgeField(field, eta, 1), "2": EdgeField(field, eta, 2)}
+        fields = {str(order): EdgeField(field, flowsim.EdgeFlow(eta, order)) for order in (1, 2)}
+        fields["rod"] = RodField(field, flowsim.RodFlow(eta))
         slopes = {name: slope(None, point, None) for name, slope in fields.items()}
         return {name: (slope.centre, slope.direction, slope.log_amplitude) for name, slope in slopes.items()}
 
@@ -86,7 +87,7 @@ def test_the_rod_moves_by_the_mean_over_its_two_halves(moved, amplitude):
 
 @pytest.mark.parametrize("amplitude", [0.05, 1e-12])
 def test_the_centre_of_the_edge_flow_moves_as_descents_maps_say(moved, amplitude):
-    """The equations of `flowsim.edge.edge_field`: in order two r√(ηh − 1) is followed, and ηω is small."""
+    """The equations of `flowsim.edge.edge_flow`: in order two r√(ηh − 1) is followed, and ηω is small."""
     x, swing = np.array(CENTRE), amplitude * DIRECTION
     small = amplitude < 1e-8
     plus, minus = gradient(x + swing), gradient(x - swing)
@@ -120,7 +121,7 @@ def test_an_oscillation_of_a_quadratic_mode_grows_at_its_known_rate():
     def rates(exponent):
         field, weights = gradient_field(jnp.zeros(1), flowsim.Risk(lambda w: (1 + exponent) / eta * jnp.sum(w**2) / 2))
         point = OscillationPoint(weights, jnp.ones(1), jnp.log(jnp.array(0.3)), jnp.array(-jnp.inf))
-        fields = EdgeField(field, jnp.array(eta), 2), RodField(field, jnp.array(eta))
+        fields = (EdgeField(field, flowsim.EdgeFlow(jnp.array(eta))), RodField(field, flowsim.RodFlow(jnp.array(eta))))
         return [field(None, point, None).log_amplitude for field in fields]
 
     edge, rod = rates(exponents)
@@ -336,7 +337,7 @@ def test_the_linearly_implicit_solver_agrees_with_an_explicit_one_of_diffrax():
     model = flowsim.EdgeFlow(0.1, rtol=1e-8)
     start = jax.jit(lambda w: model.checked(jnp.dtype(float)).start(field, w).point)(weights)
     solved = diffrax.diffeqsolve(
-        diffrax.ODETerm(EdgeField(field, jnp.array(0.1), 2)),
+        diffrax.ODETerm(EdgeField(field, flowsim.EdgeFlow(jnp.array(0.1)))),
         diffrax.Dopri8(),
         0.0,
         3.0,

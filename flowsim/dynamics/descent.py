@@ -42,12 +42,11 @@ class DescentState(eqx.Module):
 
 
 class Descent(Dynamics):
-    """A dynamics in steps of one gradient each, with the learning rate η = `learning_rate`.
+    """A dynamics in steps of one gradient each, with the learning rate η = `learning_rate`, its first field.
 
     To add one, say how a step changes the weights:
 
         class HeavyBall(flowsim.Descent):
-            learning_rate: ArrayLike
             momentum: float = 0.9
 
             def remember(self, weights):
@@ -63,10 +62,12 @@ class Descent(Dynamics):
     and run it as `flowsim.descend(..., optimizer=HeavyBall(0.02), steps=1000)`. Where the learning rate changes in time
     as of `HeavyBall(flowsim.WarmUp(0.02, time=10.0))` methods see the number that it is then. By default a step takes
     the time η (`time_of_step`), the curvature at which it becomes unstable is not known (`stability_threshold`), there
-    is no preconditioner, and every step takes all samples (`minibatches`).
+    is no preconditioner, and every step takes all samples (`minibatches`). A kind with the learning rate of another
+    object has it as a property, and annotates it as a `ClassVar`, as `DecoupledDecay` does.
     """
 
-    learning_rate: eqx.AbstractVar[ArrayLike]
+    learning_rate: Scalar
+    """η, a number or a `flowsim.LearningRate`."""
 
     patience: ClassVar[int] = 1
     gradients_per_step: ClassVar[int] = 1

@@ -226,12 +226,12 @@ class DescentModel(Flow):
 
     `oscillation` is what it predicts besides the weights, the centre of descent's oscillation. The learning rate may
     change in time (`flowsim.LearningRate`), and `at` a time it is that from then on. To add one, write a
-    subclass with this field and any others that have a default: `flowsim.compare(..., models=["gradient",
-    "my_module:MyFlow"])` runs it once for each learning rate. With `None` as the default of `learning_rate`,
-    `models=[MyFlow(rtol=1e-9)]` does the same with other options.
+    subclass whose other fields have defaults: `flowsim.compare(..., models=["gradient", "my_module:MyFlow"])` runs it
+    once for each learning rate, and `models=[MyFlow(rtol=1e-9)]` does the same with other options.
     """
 
-    learning_rate: eqx.AbstractVar[ArrayLike]
+    learning_rate: Scalar = None
+    """η of gradient descent, a number or a `flowsim.LearningRate`; in `compare`, `None`: that of each descent."""
 
     @classmethod
     def of(cls, descent: Descent) -> Self:
@@ -244,7 +244,7 @@ class DescentModel(Flow):
                 f"{cls.__name__} models gradient descent alone, whose edge of stability is at 2/η and whose steps have "
                 'no memory, not that of another optimizer: models=["centre"] does'
             )
-        return cls(learning_rate=descent.learning_rate)  # pyright: ignore[reportCallIssue]
+        return cls(learning_rate=descent.learning_rate)
 
     def following(self, descent: Descent, *, rtol: float | None = None, atol: float | None = None) -> Self:
         """Return the model of a descent with the options of this one.

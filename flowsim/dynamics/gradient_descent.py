@@ -19,9 +19,6 @@ class GradientDescent(Descent):
     precision of the weights.
     """
 
-    learning_rate: Scalar
-    """η, a number or a `flowsim.LearningRate`."""
-
     shapes_count: ClassVar[bool] = False
 
     def remember(self, weights: PyTree) -> None:

@@ -15,7 +15,7 @@ initialization has led, it is that of the paper's own implementation, in which �
 above 2/η come back at a rate 1/τ, and those below may rise until they are there.
 
 In order two in η, ∇R and ∇⟨H, Σ⟩ are multiplied by M = 1 + (η/2)H, wherever the flow goes along them: for a still
-oscillation that is all of the second order of the centre (`flowsim.edge.edge_field`). So A_ij = −⟨T_ij, M∇R⟩ and
+oscillation that is all of the second order of the centre (`flowsim.edge.edge_flow`). So A_ij = −⟨T_ij, M∇R⟩ and
 B_ij,kl = ½⟨T_ij, M T_kl⟩, and what comes to the edge is held once its oscillation has grown
 (`flowsim.edge.central_onset`).
 """
@@ -33,6 +33,7 @@ from ..curvature import vectors
 from ..curvature.davidson import RitzSpace, ritz_space
 from ..curvature.eigenpair import decomposition
 from ..curvature.third_derivative import contraction
+from ..dynamics.flow import DescentModel
 from ..solvers.field import GradientField, norm
 from .central_onset import Growth
 from .complementarity import complementary_covariance, from_basis, in_basis
@@ -115,12 +116,12 @@ class CentralField(eqx.Module):
     `rtol` is that of the eigenvectors, and an eigenvalue has come to the edge that is nearer to 2/η than the part `met`
     of it; from the part `near` on it is worth following. A Krylov space of so many `scouts` searches for others. τ is
     the `relaxation`. In `order` two, the oscillation has the `growth` where a step begins that ends so many `steps` of
-    descent later; where one `waits`, it is held as soon as no more than `missed` is missing. `drift` is η', where the
-    learning rate changes in time.
+    descent later; where one `waits`, it is held as soon as no more than `missed` is missing. The
+    learning rate of the `model` is a number here, and `drift` is η', where it changes in time.
     """
 
     field: GradientField
-    learning_rate: Float[Array, ""]
+    model: DescentModel
     relaxation: Float[Array, ""]
     rtol: Float[Array, ""]
     met: Float[Array, ""]
@@ -138,7 +139,7 @@ class CentralField(eqx.Module):
     @property
     def _speed(self) -> Float[ArrayLike, ""]:
         """The speed of the edge, (2/η)'."""
-        return 0.0 if self.drift is None else -2 * self.drift / self.learning_rate**2
+        return 0.0 if self.drift is None else -2 * self.drift / self.model.learning_rate**2
 
     def reading(
         self, weights: PyTree, edge: Edge, *, look: Bool[Array, ""], ends: Bool[Array, ""]
@@ -166,7 +167,7 @@ class CentralField(eqx.Module):
             dimension=len(edge.curvatures),
             scout=scout,
             scouts=jnp.where(look, self.scouts, 0),
-            above=jnp.where(look, self.near * 2 / self.learning_rate, jnp.inf),
+            above=jnp.where(look, self.near * 2 / self.model.learning_rate, jnp.inf),
         )
 
         def grown(edge: Edge) -> Growth:
@@ -194,7 +195,7 @@ class CentralField(eqx.Module):
         index = jnp.arange(len(pairs.values))
         # What was held is followed down.
         near = jnp.where(
-            look, jnp.maximum(jnp.sum(pairs.values >= self.near * 2 / self.learning_rate), edge.active), edge.near
+            look, jnp.maximum(jnp.sum(pairs.values >= self.near * 2 / self.model.learning_rate), edge.active), edge.near
         )
         seen = look | (index < near)
         found = jax.tree.map(lambda new, old: jnp.where(column(seen, new), new, old), pairs.vectors, edge.vectors)
@@ -202,7 +203,7 @@ class CentralField(eqx.Module):
         own = jnp.where(index < near, overlaps(found, self.edge.vectors, self.edge.active), -1)
         free = (jnp.argsort(jnp.argsort(-own)) >= self.edge.active) & (index < near)
         beyond = jnp.max(jnp.where(free, values, -jnp.inf))
-        comes = jnp.sum(free & (values >= (1 - self.met) * 2 / self.learning_rate))
+        comes = jnp.sum(free & (values >= (1 - self.met) * 2 / self.model.learning_rate))
         # A loop of one round at most: unlike a conditional, it copies no rows where there is nothing to do.
         ritz = jax.lax.fori_loop(0, look.astype(int), lambda _, rows: space.vectors(), edge.ritz)
         curvatures = jnp.where(look, jnp.where(jnp.isfinite(space.values), space.values, 0), edge.curvatures)
@@ -212,7 +213,7 @@ class CentralField(eqx.Module):
             growth = jax.lax.cond(look & self._is_free, grown, lambda _: self.growth, edge)
             comes = jnp.where(self.waits & (growth.missing > self.missed), 0, comes)
         active = jnp.where(look, self.edge.active + comes, edge.active)
-        return dataclasses.replace(edge, active=active), growth, beyond - 2 / self.learning_rate, comes
+        return dataclasses.replace(edge, active=active), growth, beyond - 2 / self.model.learning_rate, comes
 
     def _grown(self, weights: PyTree, edge: Edge, downhill: PyTree, product: Callable[[PyTree], PyTree]) -> Growth:
         """Return the growth of an oscillation along the first eigenvector, up to the end of a step."""
@@ -220,7 +221,7 @@ class CentralField(eqx.Module):
         _, tangent = contraction(self.field.objective, weights, first, first)
         square = vectors.inner_product(tangent, self._steeper(tangent, product))
         rate = -vectors.inner_product(tangent, downhill)
-        eta = self.learning_rate
+        eta = self.model.learning_rate
         slope = eta**2 * rate if self.drift is None else eta**2 * rate + eta * self.drift * edge.values[0]
         growth = self.growth.after(self.steps, eta * edge.values[0] - 1, slope)
         wanted = growth.turning(rate - self._speed, edge.values[0] - 2 / eta, eta)
@@ -233,7 +234,7 @@ class CentralField(eqx.Module):
 
     def _steeper(self, vector: PyTree, product: Callable[[PyTree], PyTree]) -> PyTree:
         """Return M v."""
-        return jax.tree.map(lambda v, a: v + self.learning_rate / 2 * a, vector, product(vector))
+        return jax.tree.map(lambda v, a: v + self.model.learning_rate / 2 * a, vector, product(vector))
 
     def _tangents(self, weights: PyTree, edge: Edge, ends: Bool[Array, ""]) -> tuple[PyTree, Int[Array, ""]]:
         """Return T, zero beyond what is asked for, and the passes that it took."""
@@ -281,7 +282,7 @@ class CentralField(eqx.Module):
         def held() -> tuple[Array, Array, PyTree]:
             gram = vectors.gram(tangents, steep) / 2
             rate = -from_basis(vectors.inner_products(tangents, gradient), room)
-            beyond = jnp.where(active, edge.values[:room] - 2 / self.learning_rate, 0)
+            beyond = jnp.where(active, edge.values[:room] - 2 / self.model.learning_rate, 0)
             drive = rate + jnp.diag(beyond) / self.relaxation - jnp.diag(jnp.where(active, self._speed, 0))
             found = complementary_covariance(gram, drive, edge.active)
             left = from_basis(gram @ in_basis(found), room) - drive

@@ -12,7 +12,7 @@ from ..curvature import vectors
 from ..curvature.eigenpair import decomposition
 from ..dynamics.dynamics import DYNAMICS, Attempt
 from ..dynamics.flow import MODELS, DescentModel, FlowState
-from ..dynamics.learning_rates import Scalar, checked_rate, rate_at
+from ..dynamics.learning_rates import checked_rate, rate_at
 from ..dynamics.outcome import Outcome
 from ..solvers import ProposedSteps
 from ..solvers.choice import tolerances
@@ -57,8 +57,6 @@ class CentralFlow(DescentModel):
     2·most² more for a larger one. A run raises `ValueError` for what `checked` refuses.
     """
 
-    learning_rate: Scalar = None  # pyright: ignore[reportAssignmentType]
-    """η of gradient descent, a number or a `flowsim.LearningRate`; in `compare`, `None`: that of each descent."""
     rtol: float | None = None
     """Relative tolerance of a step; by default that of the gradient flow."""
     atol: float | None = None
@@ -116,9 +114,7 @@ class CentralFlow(DescentModel):
     def stepper(self, field: GradientField, point: PyTree) -> Stepper:
         """Return the linearly implicit solver and its step control."""
         rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
-        solver = CentralSteps(
-            field=field, learning_rate=self.learning_rate, rtol=rtol, atol=atol, most=self.most, flow_order=self.order
-        )
+        solver = CentralSteps(field=field, model=self, rtol=rtol, atol=atol, most=self.most, flow_order=self.order)
         return Stepper(solver, ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
 
     def attempt(

@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature import vectors
 from ..curvature.eigenpair import decomposition
-from ..dynamics.learning_rates import Scalar, is_scheduled, rate_and_slope
+from ..dynamics.flow import DescentModel
+from ..dynamics.learning_rates import rate_and_slope
 from ..solvers import Proposal, ProposingSolver
 from ..solvers.extrapolation import believable_error, best_factor, extrapolation_weights
 from ..solvers.field import GradientField, Measured, norm
@@ -24,7 +25,7 @@ from .central_curvature import CentralCurvature
 from .central_edge import Face
 from .central_field import CentralField, Edge, Reading, bends, column
 from .central_onset import Growth
-from .oscillation_field import least_amplitude
+from .onset import least_amplitude
 
 
 class CentralState(eqx.Module):
@@ -143,7 +144,7 @@ class CentralSteps(ProposingSolver):
     """
 
     field: GradientField
-    learning_rate: Scalar
+    model: DescentModel
     rtol: Float[Array, ""]
     atol: Float[Array, ""]
     most: int = eqx.field(static=True)
@@ -194,7 +195,7 @@ class CentralSteps(ProposingSolver):
             edge=edge,
             covariance=jnp.zeros((room, room), objective.dtype),
             curvature=CentralCurvature.none(
-                y0, len(edge.curvatures), room * (room + 1) // 2, self.at(t0).learning_rate
+                y0, len(edge.curvatures), room * (room + 1) // 2, self.at(t0).model.learning_rate
             ),
             comes_down=jnp.array(True),
             gradient_norm=norm(gradient),
@@ -207,16 +208,17 @@ class CentralSteps(ProposingSolver):
         )
 
     def at(self, time: Any) -> "CentralSteps":
-        """Return the solver at a time, its learning rate a number."""
-        if not is_scheduled(self.learning_rate):
+        """Return the solver at a time, the learning rate of its model a number."""
+        if not self.model.is_scheduled():
             return self
-        eta, slope = rate_and_slope(self.learning_rate, time)
-        return dataclasses.replace(self, learning_rate=eta, drift=slope)
+        eta, slope = rate_and_slope(self.model.learning_rate, time)
+        model = dataclasses.replace(self.model, learning_rate=eta)
+        return dataclasses.replace(self, model=model, drift=slope)
 
     @property
     def edge_value(self) -> Float[Array, ""]:
         """2/η."""
-        return 2 / self.learning_rate
+        return 2 / self.model.learning_rate
 
     def work(self, solver_state: CentralState) -> Work:
         """Return the work of all steps so far."""
@@ -281,7 +283,7 @@ class CentralSteps(ProposingSolver):
         def read(now: _Round) -> _Round:
             look, ends = now.phase == Phase.LOOK, now.phase >= Phase.LOOK
             here = self.at(t0 + jnp.where(ends, h, now.table.taken * h / now.table.row))
-            there = dataclasses.replace(field, learning_rate=here.learning_rate, drift=here.drift)
+            there = dataclasses.replace(field, model=here.model, drift=here.drift)
             reading, edge, products = there.reading(now.point, now.edge, look=look, ends=ends)
             seen = ((one.excess, one.comes, one.growth) for one in (reading, now.reading))
             excess, comes, growth = jax.tree.map(lambda new, old: jnp.where(look, new, old), *seen)
@@ -370,12 +372,12 @@ class CentralSteps(ProposingSolver):
 
         def curvature() -> CentralCurvature:
             rates = jnp.maximum(edge.curvatures, 0)
-            rates = rates if self.flow_order == 1 else rates * (1 + self.learning_rate / 2 * rates)
+            rates = rates if self.flow_order == 1 else rates * (1 + self.model.learning_rate / 2 * rates)
             roots = jnp.sqrt(rates)
             own = jax.tree.map(lambda leaf: column(roots, leaf) * leaf, edge.ritz)
             rows = jax.tree.map(lambda *both: jnp.concatenate(both), own, bends(reading, edge, self.edge_value))
             normals = vectors.combination(face.normals, reading.tangents)
-            return CentralCurvature.of(rows, normals, len(roots), self.learning_rate)
+            return CentralCurvature.of(rows, normals, len(roots), self.model.learning_rate)
 
         state = dataclasses.replace(
             state,
@@ -404,7 +406,7 @@ class CentralSteps(ProposingSolver):
         rounding = jnp.log(least_amplitude(end.point, first))
         largest = [jnp.max(decomposition(covariance)[0]) for covariance in (end.reading.covariance, state.covariance)]
         held = jnp.maximum(jnp.log(jnp.maximum(*largest)) / 2, rounding)
-        factor = self.learning_rate * end.edge.values[0] - 1
+        factor = self.model.learning_rate * end.edge.values[0] - 1
         known, still = end.reading.growth, jnp.zeros_like(factor)
         held = Growth(held, rounding, factor, still, known.missing)
         return vectors.where((active > 0) | (state.edge.active > 0), held, known)
@@ -414,20 +416,20 @@ class CentralSteps(ProposingSolver):
         return state.known & (state.edge.active == 0) & (self.flow_order > 1)
 
     def _field(self, state: CentralState, t0: Any, h: Float[Array, ""]) -> CentralField:
-        edge = state.edge
-        relaxation = self.at(t0).learning_rate
+        edge, model = state.edge, self.at(t0).model
+        relaxation = model.learning_rate
         options = {"near": self.near, "scouts": self.scouts, "order": self.flow_order}
         options |= {"growth": state.growth, "steps": self._steps_in(t0, h)}
         options |= {"waits": self._waits(state), "missed": self._kink_met}
         rtol = jnp.maximum(1e-3 * self.rtol, 32 * jnp.finfo(relaxation.dtype).eps)
         met = self._met(edge.active)
-        return CentralField(self.field, relaxation, relaxation, rtol, met, edge, self.most, **options)
+        return CentralField(self.field, model, relaxation, rtol, met, edge, self.most, **options)
 
     def _steps_in(self, t0: Any, h: Float[Array, ""]) -> Float[Array, ""]:
         """Return the steps of descent in a time, ∫ (1 + η'/2)/η dt, by Simpson's rule where η changes."""
-        if not is_scheduled(self.learning_rate):
-            return h / self.learning_rate
-        eta, slope = jax.vmap(lambda part: rate_and_slope(self.learning_rate, t0 + part * h))(
+        if not self.model.is_scheduled():
+            return h / self.model.learning_rate
+        eta, slope = jax.vmap(lambda part: rate_and_slope(self.model.learning_rate, t0 + part * h))(
             jnp.array([0, 0.5, 1], h.dtype)
         )
         return h * jnp.sum(jnp.array([1, 4, 1], h.dtype) / 6 * (1 + slope / 2) / eta)

@@ -13,7 +13,7 @@ one step in a time τ has the derivative τy' = Δy − ½Δ²y + ⅓Δ³y − �
 
 It needs of the descent no more than its step. A mode that a step multiplies by μ decays as (μ − 1) − ½(μ − 1)², with
 which no |μ| ≤ 1 grows; after the third term some would. For gradient descent the second has −(η/2)H∇R, as the edge flow
-of order two does (`flowsim.edge.edge_field`). Two parts are followed by the series of their logarithms: v where it is
+of order two does (`flowsim.edge.edge_flow`). Two parts are followed by the series of their logarithms: v where it is
 multiplied by much the same number from step to step, as this may be far above one, and means of squares, which must
 not become negative.
 """
@@ -29,8 +29,9 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..curvature import vectors
 from ..solvers.field import norm
+from .onset import least_amplitude
 from .orbit import Position, StepMap
-from .oscillation_field import growth_alone, least_amplitude
+from .oscillation_flow import growth_alone
 
 Point = TypeVar("Point")
 
@@ -53,7 +54,7 @@ class CentrePoint(eqx.Module):
 class CentreField(eqx.Module):
     """The right-hand side for the centre and the alternating part of the orbit of a `step` that takes the time τ.
 
-    As in `flowsim.edge.oscillation_field`, an amplitude r decays no further than to s, with which the descent comes to
+    As in `flowsim.edge.oscillation_flow`, an amplitude r decays no further than to s, with which the descent comes to
     its edge, and which is used up while it grows, down to that of rounding.
     """
 

@@ -19,8 +19,8 @@ from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, Measured, norm
 from ..solvers.stepper import Stepper
 from .centre_field import CentreField, CentrePoint
+from .onset import least_amplitude
 from .orbit import Position, StepMap, takeover
-from .oscillation_field import least_amplitude
 
 _LOOSER = 10.0
 """How many times the tolerance what alternates may be off: it is the logarithm that counts."""
@@ -77,15 +77,12 @@ class CentreFlow(DescentModel):
     """Relative tolerance of a step; by default 1e-4."""
     atol: float | None = None
     """Absolute tolerance of a step, of the weights; by default 1e-3·rtol."""
+    learning_rate: ClassVar[Scalar] = property(lambda self: getattr(self.optimizer, "learning_rate", self.optimizer))
+    """That of the optimizer."""
 
     oscillates: ClassVar[bool] = True
     shortest: ClassVar[float] = 1e-8
     """A step that has to be shorter, in steps of the descent, is at a singularity, where a run ends as `STALLED`."""
-
-    @property
-    def learning_rate(self) -> Scalar:
-        """The learning rate of the optimizer."""
-        return self.optimizer.learning_rate if isinstance(self.optimizer, Descent) else self.optimizer
 
     @classmethod
     def of(cls, descent: Descent) -> Self:

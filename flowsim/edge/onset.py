@@ -15,7 +15,6 @@ from ..curvature import eigenpairs_lanczos, hessian_product, vectors
 from ..dynamics.learning_rates import Scalar, rate_at
 from ..solvers import Work
 from ..solvers.field import GradientField, norm
-from .oscillation_field import least_amplitude
 
 _ORDERS = (2, 4, 8)
 _REACH = max(_ORDERS) // 2
@@ -83,6 +82,16 @@ def onset(
         found = jnp.where(search.passed >= order // 2, jnp.minimum(found, part), found)
     complete = search.steps == search.passed + _REACH
     return Onset(jnp.where(complete & jnp.isfinite(found), found, 0), search.steps)
+
+
+def least_amplitude(weights: PyTree, direction: PyTree) -> Float[Array, ""]:
+    """Return the length along `direction` of what a step loses as it rounds the weights, and above zero.
+
+    The error of a rounding is spread evenly over the last bit, so that its root mean square is a quarter of the ε|wᵢ|
+    which is about that bit.
+    """
+    known = jnp.finfo(vectors.dtype_of(weights))
+    return known.eps / 4 * norm(jax.tree.map(jnp.multiply, weights, direction)) + known.tiny
 
 
 class Beginning(eqx.Module):

@@ -16,7 +16,8 @@ where H̄u is half the difference of the gradients for both signs over r, in the
 the term in η has in the place of (H₊ + H₋)(g₊ + g₋).
 """
 
-import equinox as eqx
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -24,10 +25,8 @@ from jaxtyping import Array, Float, Int
 from ..curvature import vectors
 from ..dynamics.dynamics import DYNAMICS
 from ..dynamics.flow import MODELS
-from ..dynamics.learning_rates import Scalar
 from ..solvers.field import GradientField
-from .oscillation_field import OscillationField, OscillationPoint
-from .oscillation_flow import OscillationFlow
+from .oscillation_flow import OscillationField, OscillationFlow, OscillationPoint
 
 
 @MODELS.register("rod")
@@ -47,16 +46,16 @@ class RodFlow(OscillationFlow):
     Steps are linearly implicit, as those of the edge flow. A run raises `ValueError` for what `checked` refuses.
     """
 
-    learning_rate: Scalar = None  # pyright: ignore[reportAssignmentType]
-    """η of gradient descent, a number or a `flowsim.LearningRate`; in `compare`, `None`: that of each descent."""
     rtol: float | None = None
     """Relative tolerance of a step; by default 1e-4, as the model itself is a matter of η²."""
     atol: float | None = None
     """Absolute tolerance of a step; by default 1e-3·rtol."""
 
+    order: ClassVar[int] = 2
+
     def vector_field(self, field: GradientField) -> "RodField":
         """Return the right-hand side for midpoint, direction and amplitude."""
-        return RodField(field, self._rate)
+        return RodField(field, self)
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
         """Return five gradients and as many products for each evaluation, and one of both for each check."""
@@ -65,16 +64,15 @@ class RodFlow(OscillationFlow):
 
 
 class RodField(OscillationField):
-    """The right-hand side of the rod flow with a `learning_rate` η."""
+    """The right-hand side of the rod flow."""
 
     field: GradientField
-    learning_rate: Scalar
-    order: int = eqx.field(static=True, default=2)
+    model: RodFlow
     drift: Float[Array, ""] | None = None
 
     def moved(self, point: OscillationPoint) -> OscillationPoint:
         """Return the derivative of a point in time."""
-        eta, unit, gradient = self.learning_rate, point.unit, jax.grad(self.field.objective)
+        eta, unit, gradient = self.model.learning_rate, point.unit, jax.grad(self.field.objective)
         amplitude, apart = self.lengths(point)
         here, image = jax.jvp(gradient, (point.centre,), (unit,))
         # The four ends: both halves of the step, each with both signs of the oscillation.
@@ -102,7 +100,7 @@ class RodField(OscillationField):
 
     def growth(self, curvature: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return ηr'/r, and its derivative by ηh, which is the rate at which the direction turns, too."""
-        half = self.learning_rate * jnp.maximum(curvature, 0) / 2
+        half = self.model.learning_rate * jnp.maximum(curvature, 0) / 2
         return half**2 - 1, half
 
     def amplitude(self, point: OscillationPoint) -> Float[Array, ""]:

@@ -25,8 +25,6 @@ class Adam(Transformed):
     options that cannot be.
     """
 
-    learning_rate: Scalar
-    """η, a number or a `flowsim.LearningRate`."""
     b1: float = 0.9
     """β₁, by which the mean of gradients forgets: at least 0, less than 1."""
     b2: float = 0.999

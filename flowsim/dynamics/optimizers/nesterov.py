@@ -21,8 +21,6 @@ class Nesterov(Transformed):
     `ValueError` for a momentum that is not in [0, 1).
     """
 
-    learning_rate: Scalar
-    """η, a number or a `flowsim.LearningRate`."""
     momentum: float = 0.9
     """β, the part of the velocity that a step keeps: at least 0, less than 1."""
 

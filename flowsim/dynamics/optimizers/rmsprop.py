@@ -24,8 +24,6 @@ class RMSProp(Transformed):
     `ValueError` for options that cannot be.
     """
 
-    learning_rate: Scalar
-    """η, a number or a `flowsim.LearningRate`."""
     decay: float = 0.9
     """β, by which the mean of squared gradients forgets: at least 0, less than 1."""
     eps: float = 1e-8

@@ -22,8 +22,6 @@ class ScalarRMSProp(Descent):
     method). Time is that of the flow dW/dt = −∇R(W)/√(ν + ε). Raises `ValueError` for options that cannot be.
     """
 
-    learning_rate: Scalar
-    """η, a number or a `flowsim.LearningRate`."""
     decay: float = 0.99
     """β, by which the mean of squared norms forgets: at least 0, less than 1."""
     eps: float = 1e-8

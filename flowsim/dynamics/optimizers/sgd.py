@@ -31,8 +31,6 @@ class SGD(Descent):
     that cannot be.
     """
 
-    learning_rate: Scalar
-    """η, a number or a `flowsim.LearningRate`."""
     batch: int = eqx.field(static=True)
     """Number of samples in one minibatch."""
     seed: int = eqx.field(default=0, converter=as_seed)

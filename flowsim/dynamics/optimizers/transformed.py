@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -30,7 +30,6 @@ class Transformed(Descent):
     To add one, return the transformation, made of the fields:
 
         class Lion(flowsim.dynamics.Transformed):
-            learning_rate: ArrayLike
             b1: float = 0.9
 
             def transformation(self):
@@ -116,6 +115,8 @@ class Optax(Transformed):
     numbers: dict[str, Any]
     settings: tuple[tuple[str, Any], ...] = eqx.field(static=True)
     time_per_step: Scalar
+    learning_rate: ClassVar[Scalar] = property(lambda self: self.time_per_step)
+    """The time of a step: the learning rate of the transformation is its own."""
 
     @with_standard_options
     def __init__(
@@ -162,11 +163,6 @@ class Optax(Transformed):
         made = self.maker is not None
         self.init, self.update = (None, None) if made else map(static_function, (whole.init, whole.update))
         self.time_per_step = float(time) if isinstance(time, int) else time
-
-    @property
-    def learning_rate(self) -> Scalar:
-        """The time of a step: that of the transformation is its own."""
-        return self.time_per_step
 
     def transformation(self) -> "optax.GradientTransformation":
         """Return the transformation."""
