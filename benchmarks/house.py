@@ -125,8 +125,7 @@ def holders_of_a_rate() -> list[str]:
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
-                lines = [one for one in node.body if isinstance(one, ast.AnnAssign)]
-                fields = [one.target for one in lines if not ast.unparse(one.annotation).startswith("ClassVar")]
+                fields = [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
                 names = {field.id for field in fields if isinstance(field, ast.Name)}
                 if names & {"learning_rate", "learning_rates"}:
                     found.append(f"{path.relative_to(PACKAGE)}:{node.name}")

@@ -26,6 +26,26 @@ class HeavyBall(flowsim.Descent):
         return jax.tree.map(jnp.add, weights, velocity), velocity
 
 
+class Plain(flowsim.Descent):
+    """Gradient descent, whose learning rate is that of every descent."""
+
+    def remember(self, weights):
+        return None
+
+    def step(self, weights, gradient, memory):
+        return jax.tree.map(lambda w, g: w - self.learning_rate * g, weights, gradient), memory
+
+
+class Around(Plain):
+    """A descent with the learning rate of another."""
+
+    inner: flowsim.Descent
+
+    @property
+    def learning_rate(self):
+        return 2 * self.inner.learning_rate
+
+
 class LayerNorms(flowsim.Probe):
     """‖W_k‖_F of every layer."""
 
@@ -54,6 +74,13 @@ def test_a_descent_of_a_user_follows_its_recursion_and_compiles_once_for_all_its
         assert run.method == "heavy ball"
         assert float(run.time) == pytest.approx(eta * steps)
     assert compiled() == before
+
+
+def test_a_descent_inherits_its_learning_rate_or_declares_it_or_computes_it(least_squares):
+    network = flowsim.DeepLinear([np.array([[0.3]])])
+    descents = Plain(0.1), HeavyBall(0.1, momentum=0.0), Around(inner=Plain(0.05)), flowsim.GradientDescent(0.1)
+    ends = [flowsim.descend(network, least_squares, optimizer=descent, steps=3).final_risk for descent in descents]
+    np.testing.assert_allclose(ends, ends[-1], rtol=1e-14)
 
 
 def test_a_heavy_ball_with_velocity_left_has_not_come_to_rest(least_squares):

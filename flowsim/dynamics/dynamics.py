@@ -1,7 +1,8 @@
 """The interface of all flows and descents to the loop that runs them."""
 
 import abc
-from typing import Any, Self
+import inspect
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -56,6 +57,12 @@ class Dynamics(eqx.Module):
 
     patience: eqx.AbstractClassVar[int]
     gradients_per_step: eqx.AbstractClassVar[int]
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        # Of a kind that computes its learning rate from other fields, the rate is no argument.
+        if isinstance(vars(cls).get("learning_rate"), property):
+            cls.__annotations__ = inspect.get_annotations(cls) | {"learning_rate": ClassVar[Any]}
 
     @abc.abstractmethod
     def checked(self, dtype: jnp.dtype) -> Self:

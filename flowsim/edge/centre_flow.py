@@ -77,12 +77,15 @@ class CentreFlow(DescentModel):
     """Relative tolerance of a step; by default 1e-4."""
     atol: float | None = None
     """Absolute tolerance of a step, of the weights; by default 1e-3·rtol."""
-    learning_rate: ClassVar[Scalar] = property(lambda self: getattr(self.optimizer, "learning_rate", self.optimizer))
-    """That of the optimizer."""
 
     oscillates: ClassVar[bool] = True
     shortest: ClassVar[float] = 1e-8
     """A step that has to be shorter, in steps of the descent, is at a singularity, where a run ends as `STALLED`."""
+
+    @property
+    def learning_rate(self) -> Scalar:  # pyright: ignore[reportIncompatibleVariableOverride]  (as the optimizer's)
+        """The learning rate of the optimizer."""
+        return self.optimizer.learning_rate if isinstance(self.optimizer, Descent) else self.optimizer
 
     @classmethod
     def of(cls, descent: Descent) -> Self:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -36,8 +36,6 @@ class DecoupledDecay(Descent):
     """The descent, one of flowsim's."""
     weight_decay: ArrayLike
     """λ, a finite number, zero or more."""
-    learning_rate: ClassVar[Scalar] = property(lambda self: self.optimizer.learning_rate)
-    """That of the optimizer."""
 
     def __init__(self, optimizer: Descent, weight_decay: ArrayLike):
         if not isinstance(optimizer, Descent) or isinstance(optimizer, Optax):
@@ -49,6 +47,11 @@ class DecoupledDecay(Descent):
         if not isinstance(number, Tracer) and not (is_number(number) and 0 <= float(number) < math.inf):
             raise ValueError(f"weight_decay must be a finite number, zero or more, got {number!r}")
         self.optimizer, self.weight_decay = optimizer, weight_decay
+
+    @property
+    def learning_rate(self) -> Scalar:  # pyright: ignore[reportIncompatibleVariableOverride]  (as the optimizer's)
+        """That of the optimizer."""
+        return self.optimizer.learning_rate
 
     @property
     def preconditioned(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]  (as the optimizer is)

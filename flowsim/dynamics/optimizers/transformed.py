@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -115,8 +115,6 @@ class Optax(Transformed):
     numbers: dict[str, Any]
     settings: tuple[tuple[str, Any], ...] = eqx.field(static=True)
     time_per_step: Scalar
-    learning_rate: ClassVar[Scalar] = property(lambda self: self.time_per_step)
-    """The time of a step: the learning rate of the transformation is its own."""
 
     @with_standard_options
     def __init__(
@@ -163,6 +161,11 @@ class Optax(Transformed):
         made = self.maker is not None
         self.init, self.update = (None, None) if made else map(static_function, (whole.init, whole.update))
         self.time_per_step = float(time) if isinstance(time, int) else time
+
+    @property
+    def learning_rate(self) -> Scalar:  # pyright: ignore[reportIncompatibleVariableOverride]  (no field here)
+        """The time of a step: that of the transformation is its own."""
+        return self.time_per_step
 
     def transformation(self) -> "optax.GradientTransformation":
         """Return the transformation."""
