@@ -17,8 +17,7 @@ import flowsim
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import loop
 from flowsim.dynamics.loop import Request
-from flowsim.dynamics.records import instruments
-from flowsim.dynamics.schedule import AtTimes
+from flowsim.dynamics.records import AtTimes, instruments
 from flowsim.dynamics.stopping import stopping_for
 
 PLANNED_WIDTH, PLANNED_DEPTH = 200, 20

@@ -12,6 +12,7 @@ import pytest
 import scipy.integrate
 
 import flowsim
+from flowsim.curvature import gauss_newton_passes
 from flowsim.problems.tracing import check_weights
 from flowsim.solvers import (
     HessianExtrapolation,
@@ -214,7 +215,7 @@ def test_the_default_follows_the_rank_of_the_problem_and_the_size_of_its_jacobia
     X = rng.standard_normal((400, 50))
     for samples, passes in ((400, 400), (100, 1)):
         field, weights = gradient_field(larger, flowsim.EmpiricalRisk(X[:samples], X[:samples, 0]))
-        assert field.gauss_newton_passes(weights) == passes
+        assert gauss_newton_passes(weights, field.problem, field.network) == passes
     assert default(larger, flowsim.EmpiricalRisk(X, X[:, 0])) is StabilitySwitching
 
 

@@ -12,7 +12,7 @@ import scipy.linalg.cython_lapack  # noqa: F401  the BLAS that JAX calls
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import flowsim
-from flowsim.runtime.threads import few_blas_threads
+from flowsim.runtime.compiling import few_blas_threads
 
 
 def blas_threads():

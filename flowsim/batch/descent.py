@@ -16,7 +16,7 @@ from ..dynamics.descent import Descent
 from ..dynamics.gradient_descent import GradientDescent
 from ..dynamics.learning_rates import check_learning_rate, is_of_function, with_rate
 from ..dynamics.outcome import Outcome, decide
-from ..dynamics.termination import divergence_ceiling
+from ..dynamics.stopping import divergence_ceiling
 from ..networks import cast, records, split
 from ..problems import Problem
 from ..runtime.compiling import with_options

@@ -172,12 +172,24 @@ def gauss_newton(weights: PyTree, problem: Problem, as_network: Callable[[PyTree
             "the Gauss-Newton matrix, which LowRankExtrapolation steps with, is made of the curved_outputs of the "
             f"problem; {type(problem).__name__} has none: use StabilitySwitching"
         )
-    if _is_stored(problem, network, weights):
-        found = GaussNewton.of_rows(_jacobian(problem, as_network, weights), problem.jacobian_passes(network))
-    else:
-        outputs = _outputs(problem, as_network, weights)
-        found = GaussNewton.matrix_free(outputs, weights, problem.output_gram(network))
-    return found.shifted(problem.identity_curvature)
+    stored = _is_stored(problem, network, weights)
+    rows = problem.output_jacobian(as_network, weights) if stored else None
+    if rows is None:
+        # The curvature of the outputs is that at `weights`, wherever they are differentiated.
+        curved = problem.curved_outputs(network)
+        assert curved is not None  # as the rank is known
+
+        def outputs(moved: PyTree) -> Float[Array, " m"]:
+            return curved(as_network(moved))
+
+        if not stored:
+            matrix = GaussNewton.matrix_free(outputs, weights, problem.output_gram(network))
+            return matrix.shifted(problem.identity_curvature)
+        rows = jax.jacrev(outputs)(weights)
+    elif jax.tree.structure(rows) != jax.tree.structure(weights):
+        # The weights are one vector here, and the network knows its Jacobian in its own shape.
+        rows = jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(rows)], axis=1)
+    return GaussNewton.of_rows(rows, problem.jacobian_passes(network)).shifted(problem.identity_curvature)
 
 
 def gauss_newton_passes(weights: PyTree, problem: Problem, as_network: Callable[[PyTree], Any]) -> int | None:
@@ -223,26 +235,6 @@ def _is_stored(
     assert rank is not None  # as the caller has looked
     most = entries_with_gram if knows_gram(network, problem) else entries
     return rank * vectors.size_of(weights) <= most
-
-
-def _jacobian(problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree) -> PyTree:
-    """Return G as the weights with a leading axis of rows."""
-    known = problem.output_jacobian(as_network, weights)
-    if known is None:
-        return jax.jacrev(_outputs(problem, as_network, weights))(weights)
-    if jax.tree.structure(known) == jax.tree.structure(weights):
-        return known
-    # The weights are one vector here, and the network knows its Jacobian in its own shape.
-    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(known)], axis=1)
-
-
-def _outputs(
-    problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree
-) -> Callable[[PyTree], Float[Array, " m"]]:
-    """Return the curved outputs as a function of the weights, the curvature being that at `weights`."""
-    outputs = problem.curved_outputs(as_network(weights))
-    assert outputs is not None  # as the rank is known
-    return lambda moved: outputs(as_network(moved))
 
 
 def dominant_curvature(product: Callable[[PyTree], PyTree], start: PyTree, dimension: int) -> GaussNewton:

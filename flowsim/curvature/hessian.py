@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..networks import FlattenedParameters, cast, split, warn_of_single_precision, weight_dtype
 from ..problems import Problem, check_problem, check_weights
-from ..runtime.compiling import compiled, is_traced, with_standard_options
-from ..runtime.threads import few_blas_threads
+from ..runtime.compiling import compiled, few_blas_threads, is_traced, with_standard_options
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs, Operator, eigenpairs_dense, eigenpairs_lanczos, resolve_rtol
 

@@ -21,6 +21,7 @@ from .learning_rates import (
     WarmUp as WarmUp,
     check_learning_rate as check_learning_rate,
 )
+from .limit import outcome_by_curvature as outcome_by_curvature
 from .norm_flow import NormFlow as NormFlow
 from .optimizers import (
     SGD as SGD,
@@ -40,6 +41,10 @@ from .optimizers import (
 )
 from .outcome import Outcome as Outcome, decide as decide
 from .repetitions import Repetitions as Repetitions, repeat as repeat
-from .stopping import Stopping as Stopping, objective_floor as objective_floor, stopping_for as stopping_for
-from .termination import outcome_by_curvature as outcome_by_curvature, outcome_by_gradient as outcome_by_gradient
+from .stopping import (
+    Stopping as Stopping,
+    objective_floor as objective_floor,
+    outcome_by_gradient as outcome_by_gradient,
+    stopping_for as stopping_for,
+)
 from .trajectory import Trajectory as Trajectory

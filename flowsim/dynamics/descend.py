@@ -28,8 +28,7 @@ from .integrate import check_end_time
 from .learning_rates import LearningRate
 from .loop import Request
 from .optimizers import as_descent
-from .records import instruments
-from .schedule import AtSteps
+from .records import AtSteps, instruments
 from .stopping import Stopping, stopping_for
 from .trajectory import Trajectory, as_times, trajectory_of
 
@@ -118,8 +117,18 @@ def descend(
     warn_of_single_precision(network)
     begin, made, start = None, 0, network
     if after is not None:
-        start, network = _continued(network, after)
-    dynamics = _optimizer(learning_rate, optimizer).checked(dtype)
+        if not isinstance(after, BranchPoint):
+            raise TypeError(f"after must be a place to go on from, as run.branch(400), got {after!r}")
+        shapes = [
+            jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in (split(network)[0], after.weights)
+        ]
+        if jax.tree.structure(shapes[0]) != jax.tree.structure(shapes[1]) or shapes[0] != shapes[1]:
+            raise ValueError("the run to go on from was one of another network: expected weights of the same shapes")
+        start, network = eqx.combine(split(after.run.start)[0], rest), eqx.combine(after.weights, rest)
+    if (optimizer is None) == (learning_rate is None):
+        raise ValueError("give either a learning_rate, for gradient descent, or an optimizer, which holds its own")
+    descent = GradientDescent(learning_rate) if optimizer is None else as_descent(optimizer)
+    dynamics = descent.checked(dtype)
     check_step_count("steps", steps)
     check_end_time(t1)
     stopping = stopping_for(stopping, problem, dtype)
@@ -157,29 +166,6 @@ def descend(
     # Backwards, a loop of unknown length has no end to begin at.
     state = nondifferentiable_backward(state, msg=_NOT_BACKWARDS) if is_traced(state) else state
     return trajectory_of(state, request, rest)
-
-
-def _continued(network: PyTree, after: BranchPoint) -> tuple[PyTree, PyTree]:
-    """Return the network with the weights from which the run of a branch point began, and with those of the point.
-
-    Raises `TypeError` or `ValueError` where they are not its own.
-    """
-    if not isinstance(after, BranchPoint):
-        raise TypeError(f"after must be a place to go on from, as run.branch(400), got {after!r}")
-    own, rest = split(network)
-    shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in (own, after.weights)]
-    if jax.tree.structure(shapes[0]) != jax.tree.structure(shapes[1]) or shapes[0] != shapes[1]:
-        raise ValueError("the run to go on from was one of another network: expected weights of the same shapes")
-    return eqx.combine(split(after.run.start)[0], rest), eqx.combine(after.weights, rest)
-
-
-def _optimizer(learning_rate: Any, optimizer: "Descent | optax.GradientTransformation | None") -> Descent:
-    """Return the dynamics of a run: gradient descent with the learning rate, or the optimizer, which has its own."""
-    if optimizer is None and learning_rate is not None:
-        return GradientDescent(learning_rate)
-    if optimizer is None or learning_rate is not None:
-        raise ValueError("give either a learning_rate, for gradient descent, or an optimizer, which holds its own")
-    return as_descent(optimizer)
 
 
 def default_record_steps(

@@ -62,8 +62,8 @@ class Descent(Dynamics):
     and run it as `flowsim.descend(..., optimizer=HeavyBall(0.02), steps=1000)`. Where the learning rate changes in time
     as of `HeavyBall(flowsim.WarmUp(0.02, time=10.0))` methods see the number that it is then. By default a step takes
     the time η (`time_of_step`), the curvature at which it becomes unstable is not known (`stability_threshold`), there
-    is no preconditioner, and every step takes all samples (`minibatches`). A kind with the learning rate of another
-    object has it as a property, and annotates it as a `ClassVar`, as `DecoupledDecay` does.
+    is no preconditioner, and every step takes all samples (`minibatches`). A kind whose learning
+    rate is that of another object has a property in place of the field, as `DecoupledDecay` does.
     """
 
     learning_rate: Scalar
@@ -146,7 +146,11 @@ class Descent(Dynamics):
         """
         rate = checked_rate(self.learning_rate, dtype)
         whole = eqx.tree_at(lambda one: one.learning_rate, self, rate) if self.is_scheduled() else self
-        return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, whole)
+        leaves, structure = jax.tree.flatten(whole)
+        floating = [isinstance(leaf, float | np.floating) or eqx.is_inexact_array(leaf) for leaf in leaves]
+        return structure.unflatten(
+            [constant(leaf, dtype) if number else leaf for leaf, number in zip(leaves, floating, strict=True)]
+        )
 
     def at(self, time: Float[Array, ""]) -> Self:
         """Return the descent with the learning rate of a time."""
@@ -196,11 +200,19 @@ class Descent(Dynamics):
     ) -> Attempt:
         """Take one step, whose length is not free; before the run has `begun`, none."""
         sampler = self.minibatches()
+
+        def on_samples(draw: Draw | None) -> Callable[[PyTree], Float[Array, ""]]:
+            """Return the objective on the samples of a draw."""
+            samples = None if sampler is None or draw is None else sampler.taken(field.problem, draw)
+            return (field if samples is None else GradientField(samples, field.rest, field.flattened_by)).objective
+
         draw = None if sampler is None or state.draw is None else sampler.next(state.draw)
-        moved = (*self.advanced(self._seen(field, state.draw).objective, state), draw)
+        moved = (*self.advanced(on_samples(state.draw), state), draw)
         still = (state.weights, state.memory, state.draw)
         weights, memory, draw = jax.tree.map(lambda new, old: jnp.where(begun, new, old), moved, still)
-        after = self._state_at(field, weights, memory, draw)
+        objective, gradient = jax.value_and_grad(on_samples(draw))(weights)
+        draw = None if draw is None else draw.seen(norm(gradient))
+        after = DescentState(weights, memory, objective, gradient, draw)
         length = jnp.where(begun, jnp.asarray(self.time_of_step()), 0)
         return Attempt(True, after, length, jnp.array(False), jnp.asarray(Outcome.RUNNING, jnp.int32))
 
@@ -282,24 +294,10 @@ class Descent(Dynamics):
         """Return the name of the kind in words."""
         return words(type(self).__name__)
 
-    def _state_at(self, field: GradientField, weights: PyTree, memory: PyTree, draw: Draw | None) -> DescentState:
-        objective, gradient = jax.value_and_grad(self._seen(field, draw).objective)(weights)
-        seen = None if draw is None else draw.seen(norm(gradient))
-        return DescentState(weights, memory, objective, gradient, seen)
-
-    def _seen(self, field: GradientField, draw: Draw | None) -> GradientField:
-        """Return the field of the next samples."""
-        sampler = self.minibatches()
-        return field if sampler is None or draw is None else field.of(sampler.taken(field.problem, draw))
-
 
 DESCENTS: Registry[type[Descent]] = Registry(
     "an optimizer", accepts=is_kind_of(Descent), expected="a subclass of flowsim.Descent"
 )
-
-
-def _is_number(leaf: object) -> bool:
-    return isinstance(leaf, float) or eqx.is_inexact_array(leaf) or isinstance(leaf, np.floating)
 
 
 def words(name: str) -> str:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,8 +13,7 @@ import numpy as np
 from ..curvature.finiteness import check_gradient
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks.weights import weight_count
-from ..runtime.compiling import compilations_told, in_full_precision, is_traced
-from ..runtime.threads import few_blas_threads, knows_lapack
+from ..runtime.compiling import few_blas_threads, in_full_precision, is_traced, knows_lapack, on_compilation
 from .checkpoint import Checkpoint
 from .descent import words
 from .loop import Request, RunState, advance, check_limit, run_to_end, start_state
@@ -89,7 +87,7 @@ def drive(
             latest = latest.while_compiling()
             callback(latest)
 
-    with report_progress(progress) as callback, compilations_told(tell_of_compilation):
+    with report_progress(progress) as callback, on_compilation(tell_of_compilation):
         measured = None if callback.callback is None else measure(request)
 
         def report(state: RunState | None) -> None:
@@ -113,7 +111,12 @@ def drive(
             turned = its_own is not state.dynamics
             state = replace(state, dynamics=its_own) if turned else state
             # The first call of a program loads LAPACK, if it needs it, and only what is loaded has its threads limited.
-            loads = not knows_lapack() and (_is_new(jax.tree.structure((request, state))) if first else turned)
+            # Which programs have been called is known by the hashes of structures, which keep no functions.
+            loads = turned and not knows_lapack()
+            if first and not knows_lapack():
+                program = hash(jax.tree.structure((request, state)))
+                loads = program not in _CALLED
+                _CALLED.add(program)
             # A branch from where its run had ended makes a record, but no step.
             unrecorded = _has_ended(state) and not bool(state.recorded)
             begins = first and (unrecorded or measured is not None)
@@ -155,15 +158,7 @@ def _check_begun(request: Request, state: RunState) -> None:
         check_gradient(request.network, request.problem, "at the initial weights")
 
 
-def _is_new(structure: Any) -> bool:
-    """Tell whether this process has not asked for a structure before; hashes are kept, and no functions in it."""
-    key = hash(structure)
-    new = key not in _ASKED_FOR
-    _ASKED_FOR.add(key)
-    return new
-
-
-_ASKED_FOR: set[int] = set()
+_CALLED: set[int] = set()
 
 
 class DescentProgress:
@@ -195,13 +190,9 @@ class FlowProgress:
 
     def __call__(self, state: RunState | None) -> Progress:
         """Return the progress in a state, `None` before the first step."""
-        if state is not None:
-            self._furthest = max(self._furthest, *self._parts(state))
-        return Progress(self._stage, 1.0 if _has_ended(state) else min(self._furthest, self.almost), 1.0)
-
-    def _parts(self, state: RunState) -> list[float]:
-        attempts = int(state.steps) + int(state.rejected_steps)
-        parts = [attempts / max(self._most, 1)]
+        if state is None:
+            return Progress(self._stage, min(self._furthest, self.almost), 1.0)
+        parts = [self._furthest, (int(state.steps) + int(state.rejected_steps)) / max(self._most, 1)]
         if 0 < self._t1 < math.inf:
             parts.append(float(state.clock.time) / self._t1)
         if self._stopping.gradient_norm is not None:
@@ -211,7 +202,8 @@ class FlowProgress:
             if bound is not None and (count := int(state.schedule.records.count)) > 0:
                 latest = state.schedule.records.slots["probes"][name][count - 1]
                 parts.append(self._fallen(name, float(latest), float(bound)))
-        return parts
+        self._furthest = max(parts)
+        return Progress(self._stage, 1.0 if _has_ended(state) else min(self._furthest, self.almost), 1.0)
 
     def _fallen(self, name: str, value: float, bound: float) -> float:
         """Return the share of the decades between the largest value so far and `bound` by which it has fallen."""

@@ -114,7 +114,7 @@ class Flow(Dynamics):
 
     def will_stand_still(self, field: GradientField, state: FlowState, attempt: Attempt) -> Bool[Array, ""] | bool:
         """Tell whether what is left to move is within rounding, where |F| falls as in this step, and no entry grows."""
-        first, last = self._known(field, state), self._known(field, attempt.state)
+        first, last = self._measured(field, state), self._measured(field, attempt.state)
         if first is None or last is None:
             return False
         before, after = norm(first.slope), norm(last.slope)
@@ -124,7 +124,7 @@ class Flow(Dynamics):
         grows = jnp.any(jnp.stack([jnp.any(jnp.abs(new) > 1.001 * jnp.abs(old)) for old, new in pairs]))
         return (after < before) & (moved * (after / (before - after)) <= rounding) & ~grows
 
-    def _known(self, field: GradientField, state: FlowState) -> Measured | None:
+    def _measured(self, field: GradientField, state: FlowState) -> Measured | None:
         return self.stepper(field.along(state.flattened_by), state.point).measured(state.stepper.solver)
 
     def unit_of_time(self, state: FlowState) -> Float[Array, ""]:
@@ -211,13 +211,13 @@ class GradientFlow(Flow):
 
     def objective(self, field: GradientField, state: FlowState) -> Float[Array, ""] | None:
         """Return the objective that flowsim's own solvers have computed, `None` with others."""
-        known = self._known(field, state)
-        return None if known is None else known.objective
+        measured = self._measured(field, state)
+        return None if measured is None else measured.objective
 
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the objective and ‖∇R‖, which flowsim's own solvers have computed already."""
-        known = self._known(field, state)
-        measured = field.along(state.flattened_by).measured(state.point) if known is None else known
+        measured = self._measured(field, state)
+        measured = field.along(state.flattened_by).measured(state.point) if measured is None else measured
         return measured.objective, norm(measured.slope)
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from equinox.internal import nondifferentiable
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, PyTree
 
 from ..formatting import ProgressCallback
 from ..kinds import got
@@ -26,8 +26,7 @@ from .driver import FlowProgress, drive
 from .dynamics import Dynamics
 from .flow import Flow, GradientFlow
 from .loop import Request
-from .records import instruments
-from .schedule import AtTimes, Schedule, Spread
+from .records import AtTimes, Spread, instruments
 from .stopping import Stopping, stopping_for
 from .trajectory import Trajectory, as_times, trajectory_of
 
@@ -129,12 +128,24 @@ def integrate(
     check_step_count("max_steps", max_steps)
     dynamics = flow_of(model, solver, stepsize_controller, rtol, atol).checked(dtype)
     check_end_time(t1)
+    if ts is not None and records is not None:
+        raise ValueError("records are made at the times ts, or at so many times of the flow's own choice: give one")
+    if ts is not None:
+        # Times that a program computes are not known here: only their number is.
+        times = jnp.ravel(ts) if isinstance(ts, Tracer) else as_times(ts, "ts")
+        schedule = AtTimes(constant(times, dtype), between)
+    elif records is None:
+        schedule = Spread()
+    elif not isinstance(records, int | np.integer) or isinstance(records, bool) or records < 2:
+        raise ValueError(f"records must be a whole number, two or more, got {records!r}")
+    else:
+        schedule = Spread(int(records) // 2 * 2)
     request = Request(
         network=network,
         problem=problem,
         dynamics=dynamics,
         stopping=stopping_for(stopping, problem, dtype),
-        schedule=_schedule(ts, between, records, dtype),
+        schedule=schedule,
         instruments=instruments(network, dynamics, diagnostics, probes, sharpness=sharpness, weights=weights),
         t1=constant(t1, dtype),
         max_steps=constant(max_steps, jnp.result_type(int)),
@@ -152,7 +163,17 @@ def integrate(
     # What the functions of a problem read may be differentiated, too.
     state = nondifferentiable(state, msg=_NOT_DIFFERENTIABLE) if is_traced(state) else state
     trajectory = trajectory_of(state, request, rest)
-    _warn_of_jumps(trajectory.loosened)
+    if not isinstance(trajectory.loosened, Tracer) and float(trajectory.loosened) > 1:
+        # The text has no number, and the line is the user's: Python shows it once for all flows of a call.
+        package, frame, level = __name__.partition(".")[0], sys._getframe(), 1
+        while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == package:
+            frame, level = frame.f_back, level + 1
+        warnings.warn(
+            "the gradient jumps on the way, as that of a ReLU network does: steps could not meet rtol, and were "
+            "allowed larger errors (`loosened` of the trajectory is how many times larger); no digit of where it ends "
+            "is certain, as with another rtol or solver it may end elsewhere",
+            stacklevel=level,
+        )
     return trajectory
 
 
@@ -183,35 +204,3 @@ def check_end_time(t1: Any) -> None:
     """Raise `ValueError` for what is no time at which a flow could end."""
     if not isinstance(t1, jax.Array) and not (np.ndim(t1) == 0 and np.asarray(t1).dtype.kind in "iuf" and t1 >= 0):
         raise ValueError(f"t1 must be a number, zero or more, got {t1!r}")
-
-
-def _schedule(ts: ArrayLike | None, between: bool, records: int | None, dtype: jnp.dtype) -> Schedule:
-    """Return the schedule of records at the times `ts`, or of at most so many `records`, 128 by default."""
-    if ts is not None and records is not None:
-        raise ValueError("records are made at the times ts, or at so many times of the flow's own choice: give one")
-    if ts is not None:
-        # Times that a program computes are not known here: only their number is.
-        return AtTimes(constant(jnp.ravel(ts) if isinstance(ts, Tracer) else as_times(ts, "ts"), dtype), between)
-    if records is None:
-        return Spread()
-    if not isinstance(records, int | np.integer) or isinstance(records, bool) or records < 2:
-        raise ValueError(f"records must be a whole number, two or more, got {records!r}")
-    return Spread(int(records) // 2 * 2)
-
-
-def _warn_of_jumps(loosened: Float[Array, ""]) -> None:
-    """Warn of a run whose steps could not be as exact as they were to be.
-
-    The text has no number, and the line is the user's: Python shows it once, however many flows a call integrates.
-    """
-    if isinstance(loosened, Tracer) or not float(loosened) > 1:
-        return
-    package, frame, level = __name__.partition(".")[0], sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == package:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(
-        "the gradient jumps on the way, as that of a ReLU network does: steps could not meet rtol, and were allowed "
-        "larger errors (`loosened` of the trajectory is how many times larger); no digit of where it ends is certain, "
-        "as with another rtol or solver it may end elsewhere",
-        stacklevel=level,
-    )

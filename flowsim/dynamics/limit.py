@@ -9,6 +9,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
+from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import (
@@ -26,7 +28,7 @@ from ..solvers.field import GradientField, gradient_field, norm
 from .degenerate_limit import degenerate_limit
 from .outcome import Outcome, decide
 from .predicted_limit import PredictedLimit, predict_limit, shaken
-from .stopping import Stopping, standard_remaining
+from .stopping import Stopping, standard_bounds
 
 
 class _Seen(eqx.Module):
@@ -69,6 +71,46 @@ class _Prospect(eqx.Module):
     flat: Float[Array, ""]
 
 
+def outcome_by_curvature(
+    stopping: Stopping,
+    start: PyTree,
+    network: PyTree,
+    problem: Problem,
+    question: Bool[Array, ""],
+    threshold: Float[ArrayLike, ""] | None = None,
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """Return the outcome by second derivatives of a run from `start` to `network`, RUNNING without a `question`.
+
+    And the order to which the risk is flat at the limit: two unless that is known to be degenerate. `threshold` is the
+    sharpness beyond which the run leaves a minimum, `None` where it never does.
+
+    The check is compiled where it is needed, which is at few points; under `jax.jit` and `jax.vmap` always, and only
+    the undecided runs of a batch pay for it.
+    """
+    if not isinstance(question, Tracer) and not bool(question):
+        return jnp.asarray(Outcome.RUNNING, jnp.int32), jnp.asarray(2.0)
+    arguments = stopping, start, network, problem, threshold
+    return _answer(arguments, question) if is_traced((arguments, question)) else limit_outcome(*arguments)
+
+
+@partial(compiled, few_calls=True)
+def _answer(arguments: tuple, question: Bool[Array, ""]) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    arrays, rest = eqx.partition(arguments, eqx.is_array)
+    # A rule of batching sees its arguments only: what the functions of a problem close over becomes one of them.
+    outcome_of = eqx.filter_closure_convert(lambda given: limit_outcome(*eqx.combine(given, rest)), arrays)
+    parts, static = eqx.partition((outcome_of, arrays), eqx.is_array)
+
+    @sequential_vmap
+    def answered(parts: PyTree, question: Array) -> tuple[Array, Array]:
+        outcome_of, arrays = eqx.combine(parts, static)
+        outcome = partial(outcome_of, arrays)
+        two = jnp.asarray(2, jax.eval_shape(outcome)[1].dtype)
+        return jax.lax.cond(question, outcome, lambda: (jnp.asarray(Outcome.RUNNING, jnp.int32), two))
+
+    # An outcome is a whole number, and has no derivative.
+    return answered(jax.lax.stop_gradient(parts), question)
+
+
 def limit_outcome(
     stopping: Stopping, start: PyTree, network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""] | None = None
 ) -> tuple[Int[Array, ""], Float[Array, ""]]:
@@ -87,7 +129,7 @@ def limit_outcome(
     """
     if threshold is None or type(problem).is_minimum is Problem.is_minimum:
         return _by_curvature(stopping, start, network, problem, threshold)
-    known = _known(_is_known_minimum(stopping, network, problem))
+    known = _on_host(_is_known_minimum(stopping, network, problem))
     stays = partial(_while_stable, network, problem, threshold)
     found = _choose(known, stays, lambda: _by_curvature(stopping, start, network, problem, threshold))
     return jax.tree.map(jnp.asarray, found)
@@ -115,11 +157,11 @@ def _by_curvature(
     """Return the outcome where nothing else tells whether this is a minimum."""
     seen = _Seen(start, network, problem)
     end, prospect = _prospect(seen, stopping)
-    degenerate = _known(prospect.degenerate)
+    degenerate = _on_host(prospect.degenerate)
     end, prospect = _choose(
         degenerate, lambda: _degenerate_prospect(seen, stopping, end, prospect), lambda: (end, prospect)
     )
-    prospect = _known(prospect)
+    prospect = _on_host(prospect)
     minimum = _choose(prospect.known, lambda: prospect.minimum, lambda: _curves_up(seen, end, prospect.flat))
     endless = _choose(minimum & prospect.bounded, lambda: np.False_, lambda: _has_no_minimizer(seen, end))
     code = decide(
@@ -141,10 +183,10 @@ def _choose(question: Bool[ArrayLike, ""], chosen: Callable[[], Any], otherwise:
     """Return what `chosen` does where the question is true, else `otherwise`; outside of any program from one alone."""
     if is_traced(question):
         return jax.lax.cond(question, chosen, otherwise)
-    return _known(chosen() if question else otherwise())
+    return _on_host(chosen() if question else otherwise())
 
 
-def _known(answers: Any) -> Any:
+def _on_host(answers: Any) -> Any:
     """Return answers on the host, where arithmetic compiles nothing; within a program, as they are."""
     return answers if is_traced(answers) else jax.device_get(answers)
 
@@ -161,7 +203,7 @@ def _prospect(seen: _Seen, stopping: Stopping) -> tuple[PredictedLimit, _Prospec
     near = (distance <= remaining * (travelled + distance)) | (distance <= 10 * jnp.finfo(precision).eps * norm(here))
     near = near & ~(gain > remaining**2 * seen.problem.null_risk(seen.network))
     # A large `remaining` leaves out the distance to the minimizer, and not whether this is a minimum.
-    share = jnp.minimum(remaining, standard_remaining(precision)) ** 2
+    share = jnp.minimum(remaining, standard_bounds(precision)[1]) ** 2
 
     # Where the minimum risk of the network is known, and no other minimum, it decides. So does the infimum, where the
     # limit reaches it. Else curvature does.
@@ -259,7 +301,7 @@ def _curves_up(seen: _Seen, end: PredictedLimit, zero: Float[ArrayLike, ""]) -> 
     rounding: at the zero network of many layers only derivatives of higher order lead down.
     """
     upwards, in_valley, risk, noise = _lowest_curvature(seen, end, jnp.asarray(zero))
-    upwards, in_valley = _known((upwards, in_valley))
+    upwards, in_valley = _on_host((upwards, in_valley))
     down = _choose(in_valley, lambda: _leads_down(seen, end, risk, noise), lambda: np.False_)
     return upwards | (in_valley & ~down)
 

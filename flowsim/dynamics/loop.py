@@ -16,11 +16,10 @@ from ..runtime.compiling import compiled
 from ..solvers.field import GradientField, gradient_field
 from .branches import Begin
 from .dynamics import Attempt, Clock, Dynamics
+from .limit import outcome_by_curvature
 from .outcome import Outcome, decide
-from .records import Instruments
-from .schedule import Scales, Schedule
-from .stopping import Stopping
-from .termination import OUTCOMES_OF_A_CHECK, Watch, check_termination, divergence_ceiling, outcome_by_curvature
+from .records import Instruments, Scales, Schedule
+from .stopping import OUTCOMES_OF_A_CHECK, Stopping, Watch, check_termination, divergence_ceiling
 
 Conditions = dict[Outcome, Bool[Array, ""]]
 
@@ -231,7 +230,10 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> t
     The question is whether to ask second derivatives if none of the conditions that count before them holds.
     """
     steps = state.steps + state.begun
-    clock = _ticked(run, state, attempt, steps, target)
+    if run.begin is None:
+        clock = run.dynamics.tick(state.clock, attempt, steps, target)
+    else:
+        clock = run.begin.later(run.dynamics.tick(state.clock, attempt, run.begin.since(steps), target))
     objective, stationarity, conditions, question, ceiling, watch = _check_termination(run, state, attempt)
     still = state.begun & run.dynamics.stands_still(state.dynamics, attempt, state.stationarity)
     settled = run.dynamics.is_settled(clock.time)
@@ -268,12 +270,6 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> t
         recorded=jnp.array(False),
     )
     return after, conditions
-
-
-def _ticked(run: _Run, state: RunState, attempt: Attempt, steps: Int[Array, ""], target: Array) -> Clock:
-    if run.begin is None:
-        return run.dynamics.tick(state.clock, attempt, steps, target)
-    return run.begin.later(run.dynamics.tick(state.clock, attempt, run.begin.since(steps), target))
 
 
 def _check_termination(

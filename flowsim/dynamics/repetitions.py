@@ -23,7 +23,7 @@ from .descent import Descent
 from .dynamics import Clock
 from .outcome import Outcome, decide
 from .records import Instruments, instruments
-from .termination import divergence_ceiling
+from .stopping import divergence_ceiling
 from .trajectory import as_times
 
 # Ctrl-C waits for the end of a call.

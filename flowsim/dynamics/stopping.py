@@ -1,4 +1,4 @@
-"""The criterion at which a run counts as converged."""
+"""The criterion at which a run counts as converged, and its check in every step, by the gradient."""
 
 import dataclasses
 
@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..formatting.numbers import rounded_down
 from ..kinds import got
+from ..networks.weights import angle_between
 from ..problems import Problem, check_problem, has_identity_curvature
-from ..solvers.field import constant
+from ..solvers.field import GradientField, constant, gradient_field
+from .outcome import Outcome, decide
 
 
 class _OfThePrecision(float):
@@ -102,7 +104,22 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
             "excess_risk cannot fall to a tolerance where the minimum is not known: give EmpiricalRisk its "
             "minimal_risk, or a problem of your own its infimum; or stop at a risk or a gradient_norm"
         )
-    _check_margins(stopping, problem)
+    name = "direction" if stopping.margin is None else "margin"
+    if (stopping.margin is not None or stopping.direction is not None) and not problem.has_margins():
+        raise ValueError(
+            f"{name} is about samples of classes, of which {type(problem).__name__} knows none here: expected an "
+            "EmpiricalRisk with flowsim.losses.Logistic() or CrossEntropy(); or stop at a risk"
+        )
+    if stopping.direction is not None and has_identity_curvature(problem):
+        raise ValueError(
+            "direction is that of weights which grow for ever, and with weight decay they do not: leave out one of the "
+            "two; or stop at a gradient_norm"
+        )
+    if stopping.direction is not None and problem.attained:
+        raise ValueError(
+            "direction is that of weights which grow for ever, and the infimum of this loss is attained: expected "
+            "flowsim.losses.Logistic() or CrossEntropy(); or stop at a gradient_norm"
+        )
     finest = _finest(dtype)
     if isinstance(bound, int | float) and 0 < bound < finest:
         raise ValueError(
@@ -122,31 +139,6 @@ def objective_floor(stopping: Stopping | None, problem: Problem, network: PyTree
     return max(map(float, floors), default=-np.inf)
 
 
-def _check_margins(stopping: Stopping, problem: Problem) -> None:
-    """Raise `ValueError` for a margin where samples have none, and for a direction where weights have a limit."""
-    name = "direction" if stopping.margin is None else "margin"
-    if (stopping.margin is not None or stopping.direction is not None) and not problem.has_margins():
-        raise ValueError(
-            f"{name} is about samples of classes, of which {type(problem).__name__} knows none here: expected an "
-            "EmpiricalRisk with flowsim.losses.Logistic() or CrossEntropy(); or stop at a risk"
-        )
-    if stopping.direction is not None and has_identity_curvature(problem):
-        raise ValueError(
-            "direction is that of weights which grow for ever, and with weight decay they do not: leave out one of the "
-            "two; or stop at a gradient_norm"
-        )
-    if stopping.direction is not None and problem.attained:
-        raise ValueError(
-            "direction is that of weights which grow for ever, and the infimum of this loss is attained: expected "
-            "flowsim.losses.Logistic() or CrossEntropy(); or stop at a gradient_norm"
-        )
-
-
-def standard_remaining(dtype: jnp.dtype) -> float:
-    """Return the relative distance to the minimizer at which a run counts as converged by default."""
-    return standard_bounds(dtype)[1]
-
-
 def _rounding(dtype: jnp.dtype) -> float:
     """Return the share of the largest gradient of a run at which one may be made of rounding alone."""
     return 1e3 * float(jnp.finfo(dtype).eps)
@@ -160,3 +152,126 @@ def standard_bounds(dtype: jnp.dtype) -> tuple[float, float]:
 def _finest(dtype: jnp.dtype) -> float:
     """Return the smallest gradient norm that weights of a type resolve."""
     return rounded_down(8 * float(jnp.finfo(dtype).eps), digits=1)
+
+
+OUTCOMES_OF_A_CHECK = (
+    Outcome.DIVERGED,
+    Outcome.DIRECTION_REACHED,
+    Outcome.MARGIN_REACHED,
+    Outcome.RISK_REACHED,
+    Outcome.NO_MINIMIZER,
+    Outcome.CONVERGED,
+)
+
+
+def divergence_ceiling(objective: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """Return the objective above which a run has diverged: 1/ε times its first value or one, ε the unit roundoff.
+
+    Beyond that no digit of the first value is left. The objective never rises along a gradient flow; along descent from
+    near a minimum it may rise far above its first value, and come back.
+    """
+    return jnp.maximum(objective, 1) / jnp.finfo(objective.dtype).eps
+
+
+class Watch(eqx.Module):
+    """The gradient norms at which a run may have converged, and at which second derivatives are computed to decide it.
+
+    A norm counts as small up to `small`: the requested norm, or the requested `share` of the largest in the run. Second
+    derivatives are due at `bound` or less, and at a small norm after so many `attempts`: a check that finds the limit
+    still far sets both anew.
+    """
+
+    small: Float[Array, ""]
+    share: Float[Array, ""]
+    bound: Float[Array, ""]
+    attempts: Int[Array, ""]
+
+    @classmethod
+    def of(cls, stopping: Stopping, dtype: jnp.dtype) -> "Watch":
+        """Return the watch before the first gradient."""
+        none = jnp.zeros((), dtype)
+        small = none if stopping.gradient_norm is None else jnp.asarray(stopping.gradient_norm)
+        share = none if stopping.relative_gradient_norm is None else jnp.asarray(stopping.relative_gradient_norm)
+        return cls(small, share, none, jnp.array(0))
+
+    def seen(self, gradient_norm: Float[Array, ""]) -> "Watch":
+        """Return the watch after a gradient of this norm, the largest finite number for one that is not known."""
+        known = gradient_norm < jnp.finfo(gradient_norm.dtype).max
+        small = jnp.maximum(self.small, jnp.where(known, self.share * gradient_norm, 0))
+        return Watch(small, self.share, jnp.where(self.attempts > 0, self.bound, small), self.attempts)
+
+    def after(self, attempts: Int[Array, ""], gradient_norm: Array) -> "Watch":
+        """Return the watch after a check by second derivatives that found the limit still far."""
+        return Watch(self.small, self.share, gradient_norm / 2, attempts + jnp.maximum(16, attempts // 4))
+
+
+def check_termination(
+    stopping: Stopping,
+    field: GradientField,
+    weights: PyTree,
+    objective: Float[Array, ""],
+    gradient_norm: Float[Array, ""],
+    ceiling: Float[Array, ""],
+    watch: Watch,
+    *,
+    due: Bool[Array, ""],
+) -> tuple[dict[Outcome, Bool[Array, ""]], Bool[Array, ""]]:
+    """Return the conditions of outcomes at these weights, and whether to ask second derivatives if none of them holds.
+
+    They tell whether this is the limit, and are to be asked where the gradient is small and they are `due`, or zero.
+    """
+    still = gradient_norm == 0
+    small = (gradient_norm <= watch.small) | still
+    # This costs a forward pass, and is needed only once the gradient is small.
+    minimum = jax.lax.cond(
+        small,
+        lambda: jnp.asarray(field.problem.is_minimum(field.network(weights), stopping.remaining)),
+        lambda: jnp.array(False),
+    )
+    conditions = dict.fromkeys(OUTCOMES_OF_A_CHECK, jnp.array(False)) | {
+        Outcome.DIVERGED: ~jnp.isfinite(objective) | ~jnp.isfinite(gradient_norm) | (objective > ceiling),
+        Outcome.NO_MINIMIZER: objective < -ceiling,
+        Outcome.CONVERGED: small & minimum,
+    }
+    if stopping.direction is not None:
+        conditions[Outcome.DIRECTION_REACHED] = grows_along(field, weights, stopping.direction)
+    if stopping.margin is not None:
+        least = jnp.min(field.problem.margins(field.network(weights)))
+        conditions[Outcome.MARGIN_REACHED] = least >= stopping.margin
+    for risk, level in ((field.problem, stopping.risk), (field.problem.excess_risk, stopping.excess_risk)):
+        if level is not None:
+            conditions[Outcome.RISK_REACHED] |= risk(field.network(weights)) <= level
+    return conditions, still | (small & due)
+
+
+def outcome_by_gradient(
+    stopping: Stopping,
+    network: PyTree,
+    problem: Problem,
+    objective: Float[Array, ""],
+    gradient_norm: Float[Array, ""],
+) -> tuple[Int[Array, ""], Bool[Array, ""]]:
+    """Return as a number the `Outcome` at `network`, RUNNING where a run goes on from there.
+
+    And whether `outcome_by_curvature` has to tell whether this is the limit. `stopping` is what `stopping_for` returns.
+    """
+    field, weights = gradient_field(network, problem)
+    infinite = jnp.full_like(objective, jnp.inf)
+    small = jnp.asarray(0.0 if stopping.gradient_norm is None else stopping.gradient_norm, objective.dtype)
+    watch = Watch(small, jnp.zeros_like(small), small, jnp.array(0))
+    due = jnp.array(True)
+    conditions, question = check_termination(
+        stopping, field, weights, objective, gradient_norm, infinite, watch, due=due
+    )
+    code = decide(conditions)
+    return code, question & (code == Outcome.RUNNING)
+
+
+def grows_along(field: GradientField, weights: PyTree, angle: float | Float[Array, ""]) -> Bool[Array, ""]:
+    """Tell whether weights that grow without bound do so in their own direction, up to an `angle`.
+
+    Early on that may be by chance: weights that start at zero are, for a while, a multiple of the first gradient.
+    """
+    network = field.network(weights)
+    late = field.problem.decreases_forever(network) & (field.problem(network) <= field.problem.null_risk(network) / 100)
+    return late & (angle_between(field(0.0, weights, None), weights) <= angle)

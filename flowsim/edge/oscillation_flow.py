@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..curvature import GaussNewton, dominant_curvature, vectors
+from ..curvature import GaussNewton, dominant_curvature, knows_gram, vectors
 from ..curvature.eigenpair import decomposition
 from ..curvature.hessian import quadratic_form
 from ..dynamics.flow import DescentModel, FlowState
@@ -232,7 +232,8 @@ class OscillationField(eqx.Module):
 
     def _low_rank(self, centre: PyTree, product: Callable[[PyTree], PyTree], towards: PyTree) -> GaussNewton:
         """Return the Gauss–Newton matrix where it has a closed form, else the part of the Hessian that curves most."""
-        if self.field.knows_gram(centre) and (self.field.rank(centre) or 0) <= self.largest_rank:
+        network, problem = self.field.network(centre), self.field.problem
+        if knows_gram(network, problem) and (problem.rank(network) or 0) <= self.largest_rank:
             return self.field.gauss_newton(centre)
         scattered = _unit(vectors.scattered_like(centre, 0))
         start = jax.tree.map(lambda a, b: (a + self.scattered * b)[None], towards, scattered)

@@ -37,18 +37,15 @@ def split(network: Tree) -> tuple[Tree, Tree]:
     The weights are its floating-point arrays that are not wrapped in `Fixed`; those of NumPy become JAX's, without x64
     in float32. Both parts have the tree structure of the network, with `None` where the other part has something.
     """
-    leaves, structure = jax.tree.flatten(network, is_leaf=_is_fixed)
-    movable = [eqx.is_inexact_array(leaf) for leaf in leaves]
-    weights = [_as_jax(leaf) if moves else None for leaf, moves in zip(leaves, movable, strict=True)]
-    rest = [None if moves else leaf for leaf, moves in zip(leaves, movable, strict=True)]
+    leaves, structure = jax.tree.flatten(network, is_leaf=lambda leaf: isinstance(leaf, Fixed))
+    weights, rest = [], []
+    for leaf in leaves:
+        movable = eqx.is_inexact_array(leaf)
+        rest.append(None if movable else leaf)
+        if movable and isinstance(leaf, np.ndarray | np.generic):
+            leaf = jnp.asarray(leaf.astype(leaf.dtype.newbyteorder("=")))
+        weights.append(leaf if movable else None)
     return jax.tree.unflatten(structure, weights), jax.tree.unflatten(structure, rest)
-
-
-def _as_jax(leaf: Any) -> Any:
-    """Return an array as it is, one of NumPy, or a number of a type of NumPy, as one of JAX."""
-    if not isinstance(leaf, np.ndarray | np.generic):
-        return leaf
-    return jnp.asarray(leaf.astype(leaf.dtype.newbyteorder("=")))
 
 
 def weight_dtype(network: PyTree) -> jnp.dtype:
@@ -60,11 +57,15 @@ def weight_dtype(network: PyTree) -> jnp.dtype:
     if inspect.isclass(network):
         raise TypeError(f"the network is the class {network.__name__} itself: expected an object of it, with weights")
     refuse_torch(network)
-    weights, _ = split(network)
-    _check_weights(weights)
-    found = {leaf.dtype for leaf in jax.tree.leaves(weights) if leaf.size}
+    found = set()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(split(network)[0]):
+        if jnp.iscomplexobj(leaf):
+            place = jax.tree_util.keystr(path)
+            raise TypeError(f"the network holds {leaf.dtype} at {place}: expected real weights; write both parts apart")
+        if leaf.size:
+            found.add(leaf.dtype)
     if not found:
-        leaves = jax.tree_util.tree_leaves_with_path(network, is_leaf=_is_fixed)
+        leaves = jax.tree_util.tree_leaves_with_path(network, is_leaf=lambda leaf: isinstance(leaf, Fixed))
         numbers = [jax.tree_util.keystr(path) or "itself" for path, leaf in leaves if eqx.is_array_like(leaf)]
         others = f", got other numbers at {', '.join(numbers[:3])}: write jnp.asarray(number, float)" if numbers else ""
         name = type(network).__name__
@@ -127,14 +128,6 @@ def weight_count(network: PyTree) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
 
 
-def _check_weights(weights: PyTree) -> None:
-    """Raise `TypeError` for a leaf that is complex, with its place in the network."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(weights):
-        if jnp.iscomplexobj(leaf):
-            place = jax.tree_util.keystr(path)
-            raise TypeError(f"the network holds {leaf.dtype} at {place}: expected real weights; write both parts apart")
-
-
 def cast(tree: Tree, dtype: jnp.dtype) -> Tree:
     """Return a pytree with every floating-point array in another precision.
 
@@ -166,19 +159,17 @@ def records(tree: Tree, index: slice | np.ndarray | np.integer) -> Tree:
     """
     arrays, others = eqx.partition(tree, eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
-    on_host = [leaf for leaf in leaves if _is_on_host(leaf)]
+    on_host = [
+        isinstance(leaf, np.ndarray)
+        or (not isinstance(leaf, Tracer) and len(leaf.sharding.device_set) == 1 and leaf.device.platform == "cpu")
+        for leaf in leaves
+    ]
+    held = [leaf for leaf, here in zip(leaves, on_host, strict=True) if here]
     # An array that nobody placed stays so: a change would compile every program that takes it once more.
-    places = [leaf.sharding if getattr(leaf, "committed", False) else None for leaf in on_host]
-    cut = iter(jax.device_put([np.asarray(leaf)[index] for leaf in on_host], places))
-    return eqx.combine(
-        structure.unflatten([next(cut) if _is_on_host(leaf) else leaf[index] for leaf in leaves]), others
-    )
-
-
-def _is_on_host(leaf: Any) -> bool:
-    if isinstance(leaf, Tracer | np.ndarray):
-        return isinstance(leaf, np.ndarray)
-    return len(leaf.sharding.device_set) == 1 and leaf.device.platform == "cpu"
+    places = [leaf.sharding if getattr(leaf, "committed", False) else None for leaf in held]
+    cut = iter(jax.device_put([np.asarray(leaf)[index] for leaf in held], places))
+    parts = [next(cut) if here else leaf[index] for leaf, here in zip(leaves, on_host, strict=True)]
+    return eqx.combine(structure.unflatten(parts), others)
 
 
 def stacked(networks: Sequence[Tree]) -> Tree:
@@ -195,10 +186,6 @@ def unstacked(network: Tree, count: int) -> list[Tree]:
         eqx.combine(jax.tree.map(lambda leaf, n=number: jnp.asarray(leaf[n]), on_host), others)
         for number in range(count)
     ]
-
-
-def _is_fixed(leaf: object) -> bool:
-    return isinstance(leaf, Fixed)
 
 
 class FlattenedParameters(eqx.Module):
@@ -249,15 +236,13 @@ def norms(*trees: PyTree, few: int = 2**14) -> Float[Array, " k"]:
     norm takes two passes.
     """
     if sum(leaf.size for leaf in jax.tree.leaves(trees[0])) > few:
-        return jnp.stack([_norm_of_many(jax.tree.leaves(tree)) for tree in trees])
+        sizes = []
+        for leaves in map(jax.tree.leaves, trees):
+            largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves]))
+            scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+            sizes.append(scale * jnp.sqrt(sum(jnp.sum((leaf / scale) ** 2) for leaf in leaves)))
+        return jnp.stack(sizes)
     return _norms(jax.tree.leaves(jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)))
-
-
-def _norm_of_many(leaves: list[Float[Array, "..."]]) -> Float[Array, ""]:
-    """Return the norm of all arrays together, scaled by their largest entry."""
-    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves]))
-    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
-    return scale * jnp.sqrt(sum(jnp.sum((leaf / scale) ** 2) for leaf in leaves))
 
 
 @jax.custom_jvp
@@ -320,10 +305,15 @@ def standard_normal(
 
     Lengths, from `shortest` to `longest`, and numbers of splits, `splits` or more, are powers of two: few programs.
     """
-    size, splits = math.prod(shape), _power_of_two(index + 1, splits)
-    if size > longest or not _goes_by_place(key) or not np.issubdtype(dtype, np.floating):
+    size, splits = math.prod(shape), max(splits, 1 << index.bit_length())
+    by_place = (
+        not isinstance(key, Tracer)
+        and str(jax.random.key_impl(key)) == "threefry2x32"
+        and jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
+    )
+    if size > longest or not by_place or not np.issubdtype(dtype, np.floating):
         return jax.random.normal(jax.random.split(key, splits)[index], shape, dtype)
-    length = _power_of_two(size, shortest)
+    length = max(shortest, 1 << (size - 1).bit_length())
     with jax.ensure_compile_time_eval():
         drawn = _drawn(key, np.asarray(index), splits, length, dtype)
     return np.asarray(drawn)[:size].reshape(shape)
@@ -332,13 +322,3 @@ def standard_normal(
 @partial(jax.jit, static_argnums=(2, 3, 4))
 def _drawn(key: Array, index: Array, splits: int, length: int, dtype: jnp.dtype) -> Array:
     return jax.random.normal(jax.random.split(key, splits)[index], (length,), dtype)
-
-
-def _power_of_two(number: int, least: int) -> int:
-    return max(least, 1 << (number - 1).bit_length())
-
-
-def _goes_by_place(key: Array) -> bool:
-    if isinstance(key, Tracer) or str(jax.random.key_impl(key)) != "threefry2x32":
-        return False
-    return bool(jax.config.jax_threefry_partitionable)  # pyright: ignore[reportAttributeAccessIssue]

@@ -45,7 +45,18 @@ class LinearRegression(Problem):
 
     @with_standard_options
     def __init__(self, X: ArrayLike, y: ArrayLike, *, keep_samples: bool = False):
-        X, y = _check_samples(X, y)
+        if isinstance(X, Tracer) or isinstance(y, Tracer):
+            raise ValueError(
+                "LinearRegression reduces its data once, outside jit and vmap: build it before and pass it in"
+            )
+        X, y = paired_arrays(X, y)
+        for name, array in (("X", X), ("y", y)):
+            largest = np.abs(array).max()
+            if not (largest == 0 or 1e-100 < largest < 1e100):
+                raise DataError(
+                    f"{name} has entries of size {largest:.2g}, whose squares leave the range of floats: rescale"
+                )
+        y = y[:, 0] if y.shape[1:] == (1,) else y
         n, d = X.shape
         # Householder QR keeps every least-squares quantity of [X y] in a triangle of at most d + m rows.
         rows = np.hstack([X, y.reshape(n, -1)])
@@ -216,16 +227,3 @@ def _linear(network: object) -> LinearNetwork:
             "use EmpiricalRisk(X, y) for any other model, or make yours a subclass of flowsim.networks.LinearNetwork"
         )
     return network
-
-
-def _check_samples(X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    if isinstance(X, Tracer) or isinstance(y, Tracer):
-        raise ValueError("LinearRegression reduces its data once, outside jit and vmap: build it before and pass it in")
-    X, y = paired_arrays(X, y)
-    for name, array in (("X", X), ("y", y)):
-        largest = np.abs(array).max()
-        if not (largest == 0 or 1e-100 < largest < 1e100):
-            raise DataError(
-                f"{name} has entries of size {largest:.2g}, whose squares leave the range of floats: rescale"
-            )
-    return X, y[:, 0] if y.shape[1:] == (1,) else y

@@ -99,46 +99,43 @@ class _Traces:
     surroundings: tuple[Tracer, ...]
 
 
-_KEPT: dict[Any, _Traces | None] = {}
+_TRACES: dict[Any, _Traces | None] = {}
 
 
-def _traces(network: PyTree, problem: Problem, *, most: int = MOST_PROGRAMS) -> _Traces | None:
+def _traces(network: PyTree, problem: Problem, *, most: int = MOST_PROGRAMS, most_traces: int = 8) -> _Traces | None:
     """Return what traces tell, kept for the last structures, so many `most`; `None` for a risk that fails."""
     leaves, structure = jax.tree.flatten((network, problem))
     shapes = tuple((leaf.shape, leaf.dtype) if eqx.is_array(leaf) else (type(leaf), leaf) for leaf in leaves)
     key = structure, shapes, jnp.result_type(float)
     try:
-        if key in _KEPT:
-            return _KEPT[key]
+        if key in _TRACES:
+            return _TRACES[key]
     except TypeError:  # what has no hash cannot be compiled either
         return None
+    traces = None
     try:
-        traces = _made(network, problem)
+        first, states, differ = _trace(network, problem), [], False
+        # A few random bits may agree by chance: while the state of a generator changes, more traces follow.
+        while not differ and len(states) <= most_traces and (len(states) < 2 or states[-1] != states[-2]):
+            differ = bool(states) and not _same(first, _trace(network, problem))
+            # The generators of NumPy and Python that all code shares.
+            states.append((pickle.dumps(np.random.get_state(legacy=False)), random.getstate()))  # noqa: NPY002
+        places = jax.tree_util.tree_leaves_with_path(split(network)[0])
+        values, derivatives = _dependence(first, len(places))
+        stopped, unused = [], []
+        for (path, leaf), value, derivative in zip(places, values, derivatives, strict=True):
+            # A risk without any derivative is no matter of single weights: its runs end as stationary.
+            if leaf.size and not derivative and any(derivatives):
+                (stopped if value else unused).append(jax.tree_util.keystr(path) or "themselves")
+        surroundings = tuple(value for value in first.consts if isinstance(value, Tracer))
+        traces = _Traces(differ, tuple(stopped), tuple(unused), _numbers(network, problem), surroundings)
     except Exception:  # whatever the code of a user does
-        traces = None
+        pass
     if traces is None or not traces.surroundings:  # a traced value must not outlive its transformation
-        _KEPT[key] = traces
-        if len(_KEPT) > most:
-            del _KEPT[next(iter(_KEPT))]
+        _TRACES[key] = traces
+        if len(_TRACES) > most:
+            del _TRACES[next(iter(_TRACES))]
     return traces
-
-
-def _made(network: PyTree, problem: Problem, *, most: int = 8) -> _Traces:
-    first, states = _trace(network, problem), [_generators()]
-    differ = False
-    # A few random bits may agree by chance: while the state of a generator changes, up to so many traces follow.
-    while not differ and len(states) <= most and (len(states) < 2 or states[-1] != states[-2]):
-        differ = not _same(first, _trace(network, problem))
-        states.append(_generators())
-    places = jax.tree_util.tree_leaves_with_path(split(network)[0])
-    values, derivatives = _dependence(first, len(places))
-    stopped, unused = [], []
-    for (path, leaf), value, derivative in zip(places, values, derivatives, strict=True):
-        # A risk without any derivative is no matter of single weights: its runs end as stationary.
-        if leaf.size and not derivative and any(derivatives):
-            (stopped if value else unused).append(jax.tree_util.keystr(path) or "themselves")
-    surroundings = tuple(value for value in first.consts if isinstance(value, Tracer))
-    return _Traces(differ, tuple(stopped), tuple(unused), _numbers(network, problem), surroundings)
 
 
 def _trace(network: PyTree, problem: Problem, numbers: Sequence[int] = ()) -> ClosedJaxpr:
@@ -149,8 +146,8 @@ def _trace(network: PyTree, problem: Problem, numbers: Sequence[int] = ()) -> Cl
     dtype = weight_dtype(network)
     weights, rest = split(network)
     arrays, static = eqx.partition((rest, problem), eqx.is_array)
-    leaves = _leaves(rest)
-    moved = weights, [jax.ShapeDtypeStruct(np.shape(leaves[place][1]), dtype) for place in numbers]
+    leaves = jax.tree.leaves(rest, is_leaf=lambda leaf: isinstance(leaf, Fixed))
+    moved = weights, [jax.ShapeDtypeStruct(np.shape(leaves[place]), dtype) for place in numbers]
 
     def objective(moved: PyTree, arrays: PyTree) -> Any:
         rest, its_problem = eqx.combine(arrays, static)
@@ -166,10 +163,6 @@ def _trace(network: PyTree, problem: Problem, numbers: Sequence[int] = ()) -> Cl
     return jax.make_jaxpr(along)(moved, moved, arrays)
 
 
-def _leaves(rest: PyTree) -> list[tuple[Any, Any]]:
-    return jax.tree_util.tree_leaves_with_path(rest, is_leaf=lambda leaf: isinstance(leaf, Fixed))
-
-
 def _dependence(trace: ClosedJaxpr, count: int) -> tuple[list[bool], list[bool]]:
     """Return of which of the first `count` arguments the objective is a function, and in which it has a derivative."""
     _, for_value = dce_jaxpr(trace.jaxpr, [True, False])
@@ -182,14 +175,19 @@ def _numbers(network: PyTree, problem: Problem) -> tuple[str, ...]:
     weights, rest = split(network)
     if getattr(problem, "gradient", None) is not None:  # it names the weights itself, and hides what it depends on
         return ()
-    leaves = _leaves(rest)
+    leaves = jax.tree_util.tree_leaves_with_path(rest, is_leaf=lambda leaf: isinstance(leaf, Fixed))
     # A node of a module is a leaf here: what is in none has a path of its own.
     outside = jax.tree_util.tree_leaves_with_path(rest, is_leaf=lambda node: isinstance(node, eqx.Module))
     plain = {path for path, leaf in outside if not isinstance(leaf, eqx.Module)}
-    places = [place for place, (path, leaf) in enumerate(leaves) if _may_be_weight(leaf, in_module=path not in plain)]
     count, named = len(jax.tree.leaves(weights)), []
-    for place in places:
-        path, leaf = leaves[place]
+    for place, (path, leaf) in enumerate(leaves):
+        if eqx.is_array(leaf):
+            kinds = (jnp.integer, jnp.bool_) if path in plain else (jnp.integer,)
+            may_be_weight = leaf.size > 0 and any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds)
+        else:
+            may_be_weight = isinstance(leaf, float) or (isinstance(leaf, int) and path in plain)
+        if not may_be_weight:
+            continue
         try:
             differentiable = _dependence(_trace(network, problem, [place]), count + 1)[1][-1]
         except Exception:  # a number that decides what is computed, such as an index
@@ -198,18 +196,6 @@ def _numbers(network: PyTree, problem: Problem) -> tuple[str, ...]:
             kind = f"an array of {leaf.dtype}" if eqx.is_array(leaf) else f"a {type(leaf).__name__} of Python"
             named.append(f"{jax.tree_util.keystr(path)} ({kind})")
     return tuple(named)
-
-
-def _may_be_weight(leaf: Any, *, in_module: bool) -> bool:
-    if eqx.is_array(leaf):
-        kinds = (jnp.integer,) if in_module else (jnp.integer, jnp.bool_)
-        return leaf.size > 0 and any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds)
-    return isinstance(leaf, float) or (isinstance(leaf, int) and not in_module)
-
-
-def _generators() -> tuple[bytes, Any]:
-    """Return the states of the generators of NumPy and Python that are shared by all code."""
-    return pickle.dumps(np.random.get_state(legacy=False)), random.getstate()  # noqa: NPY002
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -225,14 +211,12 @@ def _same(one: Any, other: Any) -> bool:
     if one is other or isinstance(one, Tracer) or isinstance(other, Tracer):
         return True
     if eqx.is_array_like(one) and eqx.is_array_like(other):
-        first, second = map(_on_host, (one, other))
+        # Keys of random numbers are compared by their bits.
+        keys = (eqx.is_array(part) and jnp.issubdtype(part.dtype, jax.dtypes.prng_key) for part in (one, other))
+        parts = zip((one, other), keys, strict=True)
+        first, second = (np.asarray(jax.random.key_data(part) if is_key else part) for part, is_key in parts)
         return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
     return True
-
-
-def _on_host(value: Any) -> np.ndarray:
-    is_key = eqx.is_array(value) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(value) if is_key else value)
 
 
 def _same_equations(one: Jaxpr, other: Jaxpr) -> bool:

@@ -1,9 +1,12 @@
-"""Functions compiled with options of XLA, quickly for small arrays, and compiled programs kept from run to run."""
+"""Functions compiled with options of XLA, quickly for small arrays, kept from run to run, in few threads of BLAS."""
 
 import difflib
 import functools
+import importlib
 import inspect
 import os
+import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -15,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
+from threadpoolctl import ThreadpoolController
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -44,11 +48,7 @@ def compiled(
     of up to 10 050 weights run as fast without (0.87 to 1.02 of the time). With `few_calls` LLVM
     optimizes nothing: compiling takes less than half of that, and a call two to three times as long: milliseconds.
     """
-
-    @functools.cache
-    def program(quickly: bool) -> Callable:
-        options = QUICK_OPTIONS | ({"xla_backend_optimization_level": 0} if few_calls else {})
-        return _flat(function, options if quickly else {}, donate)
+    programs: dict[bool, Callable] = {}
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -56,7 +56,10 @@ def compiled(
         counted = leaves if sized_by is None else jax.tree.leaves([args[index] for index in sized_by])
         known = jax.default_backend() == "cpu" and not is_traced(leaves)
         few = known and sum(leaf.size for leaf in counted if eqx.is_array(leaf)) <= few_numbers
-        return program(few)(leaves, structure)
+        if few not in programs:
+            options = QUICK_OPTIONS | ({"xla_backend_optimization_level": 0} if few_calls else {})
+            programs[few] = _flat(function, options if few else {}, donate)
+        return programs[few](leaves, structure)
 
     return call
 
@@ -75,14 +78,14 @@ def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callab
     """Return a function compiled with options, of the leaves of its arguments and keyword arguments, and how they go
     together.
     """
-    names = _known(tuple((name, type(value)()) for name, value in options.items()))
-    known = {name: value for name, value in options.items() if name in names}
+    names = _supported(tuple((name, type(value)()) for name, value in options.items()))
+    supported = {name: value for name, value in options.items() if name in names}
     programs = 0
 
     def flat(kept: list, donated: list, others: tuple, structure: Any) -> tuple[list, _Others]:
         nonlocal programs
         programs += 1  # JAX runs this once for each of them
-        if (tell := _told.get()) is not None:
+        if (tell := _callback.get()) is not None:
             with jax.ensure_compile_time_eval():  # what it computes is no part of the program
                 tell()
         args, kwargs = _joined(structure, others, kept, donated)
@@ -92,7 +95,7 @@ def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callab
         return arrays, _Others(tuple(rest), structure)
 
     flat.__name__ = getattr(function, "__name__", flat.__name__)
-    program = jax.jit(flat, static_argnums=(2, 3), donate_argnums=1, compiler_options=known or None)
+    program = jax.jit(flat, static_argnums=(2, 3), donate_argnums=1, compiler_options=supported or None)
 
     def call(leaves: list, structure: Any) -> Any:
         arrays, others = _parted(leaves, eqx.is_array)
@@ -165,19 +168,19 @@ _STANDARD: dict[str, tuple[Callable[[Any], AbstractContextManager], Any]] = {
 
 
 @contextmanager
-def compilations_told(tell: Callable[[], object] | None) -> Iterator[None]:
+def on_compilation(tell: Callable[[], object] | None) -> Iterator[None]:
     """Have `tell` called whenever JAX begins to trace a program of flowsim, to compile it or load what was kept of it.
 
     That is in this thread, until the call of the program returns.
     """
-    token = _told.set(tell)
+    token = _callback.set(tell)
     try:
         yield
     finally:
-        _told.reset(token)
+        _callback.reset(token)
 
 
-_told: ContextVar[Callable[[], object] | None] = ContextVar("told", default=None)
+_callback: ContextVar[Callable[[], object] | None] = ContextVar("callback", default=None)
 
 
 def in_full_precision() -> AbstractContextManager:
@@ -234,10 +237,48 @@ def is_traced(tree: Any) -> bool:
 
 
 @functools.cache
-def _known(options: tuple[tuple[str, Any], ...]) -> list[str]:
+def _supported(options: tuple[tuple[str, Any], ...]) -> list[str]:
     """Return the names of those options, each with some value, that this version of XLA knows; at best by one trial."""
     try:
         jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
     except jax.errors.JaxRuntimeError:
-        return [option[0] for option in options if _known((option,))] if len(options) > 1 else []
+        return [option[0] for option in options if _supported((option,))] if len(options) > 1 else []
     return [name for name, _ in options]
+
+
+def knows_lapack() -> bool:
+    """Tell whether the BLAS that JAX calls on a CPU is loaded: SciPy's, with the first program that needs it."""
+    return _LAPACK in sys.modules
+
+
+@contextmanager
+def few_blas_threads(rows: int, *, lapack: bool = True, many_rows: int = 500) -> Iterator[None]:
+    """Have BLAS compute in one thread meanwhile, for matrices of fewer than `many_rows` rows on a CPU.
+
+    Where other programs keep the cores busy, a factorization of some hundred rows takes many times as long in two
+    threads as in one, as they wait for one another; where the cores are idle, it takes 0.85 of the time with 300 rows,
+    and 0.74 with 500 (`benchmarks/threads.py`). The limit is that of the whole process, and belongs to the thread of
+    Python that asked first: others leave it as it is. What is computed has to be waited for inside. A library that is
+    loaded meanwhile is not limited: LAPACK is loaded first, unless `lapack` says that it may not be needed.
+    """
+    wanted = rows < many_rows and jax.default_backend() == "cpu"
+    if not (wanted and _LIMITED.acquire(blocking=False)):
+        yield
+        return
+    try:
+        if lapack:
+            importlib.import_module(_LAPACK)
+        with _blas(knows_lapack()).limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        _LIMITED.release()
+
+
+_LAPACK = "scipy.linalg.cython_lapack"
+_LIMITED = threading.Lock()
+
+
+@functools.cache
+def _blas(with_lapack: bool) -> ThreadpoolController:
+    """Return the controller of the libraries that are loaded; to find them takes some milliseconds."""
+    return ThreadpoolController()

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from ..curvature import gauss_newton_passes, knows_gram
 from ..curvature.vectors import size_of
 from ..formatting.numbers import rounded_down
 from ..kinds import got
@@ -58,10 +59,11 @@ def default_solver(
     Returns:
         The solver, with all that it takes filled in.
     """
-    rank, passes, count = field.rank(weights), field.gauss_newton_passes(weights), size_of(weights)
+    network, problem, count = field.network(weights), field.problem, size_of(weights)
+    rank, passes = problem.rank(network), gauss_newton_passes(weights, problem, field.network)
     columns = 5 if jax.tree.leaves(weights)[0].dtype.itemsize < 8 else 8
     explicit = StabilitySwitching(rtol, atol)
-    known = field.knows_gram(weights)
+    known = knows_gram(network, problem)
     if rank is not None and passes is not None and rank <= largest_rank:
         # For a linear network that fits its optimum, what a Gauss–Newton matrix leaves out vanishes at the limit; to
         # follow it spared no steps on the way.
@@ -79,7 +81,8 @@ def default_solver(
             )
             if not known:
                 return StiffnessSwitching(first=explicit, second=low_rank)
-            if count > largest_hessian or not field.has_several_outputs(weights):
+            regressor = eqx.filter_eval_shape(lambda network: network.regressor(), network)
+            if count > largest_hessian or regressor.ndim == 1:
                 return low_rank
             whole = _with_hessian(count, columns)
             return StiffnessSwitching(first=low_rank, second=whole, tried_after=10, paced=False, back=1.5, on_trial=12)
@@ -122,7 +125,11 @@ def stepper_for(
         controller = diffrax.PIDController(rtol=rtol, atol=jnp.maximum(atol, least))
         if not isinstance(solver, diffrax.AbstractImplicitSolver):
             controller = SharpnessLimitedController(controller, field, interval=stability_interval(solver))
-    return Stepper(_with_tolerances(solver, controller), controller)
+    finder = getattr(solver, "root_finder", None)
+    for name in ("rtol", "atol", "norm") if finder is not None else ():
+        if getattr(finder, name) is _LEFT_OPEN:
+            solver = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), solver, getattr(controller, name))
+    return Stepper(solver, controller)
 
 
 def usable_solver(kind: type[diffrax.AbstractAdaptiveSolver]) -> diffrax.AbstractAdaptiveSolver:
@@ -179,8 +186,10 @@ def tolerances(
         if rtol is not None or atol is not None:
             raise ValueError("with a stepsize_controller of your own, give rtol and atol to it, not to integrate")
         rtol, atol = getattr(controller, "rtol", None), getattr(controller, "atol", None)
-    relative = _number("rtol", standard_rtol(dtype) if rtol is None else rtol)
-    absolute = _number("atol", 0.0 if atol is None else atol)
+    relative, absolute = standard_rtol(dtype) if rtol is None else rtol, 0.0 if atol is None else atol
+    for name, value in (("rtol", relative), ("atol", absolute)):
+        if not isinstance(value, jax.Array) and (np.ndim(value) or np.asarray(value).dtype.kind not in "iuf"):
+            raise ValueError(f"{name} must be a number, got {value!r}")
     if not (isinstance(relative, jax.Array) or isinstance(absolute, jax.Array)):
         rtol, atol, finest = float(np.asarray(relative)), float(np.asarray(absolute)), finest_rtol(dtype)
         if not 0 < rtol < 1 or not atol >= 0:
@@ -201,20 +210,3 @@ def finest_rtol(dtype: jnp.dtype) -> float:
 def standard_rtol(dtype: jnp.dtype) -> float:
     """Return the relative tolerance of a flow for weights of a type where none is given."""
     return max(1e-4 if dtype.itemsize < 8 else 1e-6, finest_rtol(dtype))
-
-
-def _number(name: str, value: Any) -> Any:
-    if isinstance(value, jax.Array) or (np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"):
-        return value
-    raise ValueError(f"{name} must be a number, got {value!r}")
-
-
-def _with_tolerances(
-    solver: diffrax.AbstractAdaptiveSolver, controller: diffrax.AbstractAdaptiveStepSizeController
-) -> diffrax.AbstractAdaptiveSolver:
-    """Return the solver with the tolerances that its root finder leaves open, if it has one, filled in."""
-    finder = getattr(solver, "root_finder", None)
-    for name in ("rtol", "atol", "norm") if finder is not None else ():
-        if getattr(finder, name) is _LEFT_OPEN:
-            solver = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), solver, getattr(controller, name))
-    return solver

@@ -288,11 +288,9 @@ def extrapolation_weights(columns: int) -> tuple[np.ndarray, np.ndarray]:
 
     T_kk is the value at zero of the polynomial in h/j through rows 1, …, k; T_k,k−1 leaves the first row out.
     """
-
-    def lagrange(first: int, last: int) -> np.ndarray:
-        nodes = range(first, last + 1)
-        weights = [prod(j / (j - i) for i in nodes if i != j) if j in nodes else 0.0 for j in range(1, columns + 1)]
-        return np.array(weights)
-
-    best = np.stack([lagrange(1, k) for k in range(columns + 1)])
-    return best, best - np.stack([lagrange(2, k) for k in range(columns + 1)])
+    best, before = np.zeros((2, columns + 1, columns))
+    for first, weights in ((1, best), (2, before)):
+        for last in range(first, columns + 1):
+            nodes = range(first, last + 1)
+            weights[last, first - 1 : last] = [prod(j / (j - i) for i in nodes if i != j) for j in nodes]
+    return best, best - before

@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-from ..curvature import GaussNewton, gauss_newton, gauss_newton_passes, knows_gram
+from ..curvature import GaussNewton, gauss_newton
 from ..networks import FlattenedParameters, cast, split, weight_dtype
 from ..networks.weights import norm as norm, norms as norms
 from ..problems import Problem, check_problem, check_weights
@@ -70,10 +70,6 @@ class GradientField(eqx.Module):
         """Return the same field over weights flattened by `flattened_by`, or over their pytree for `None`."""
         return GradientField(self.problem, self.rest, flattened_by)
 
-    def of(self, problem: Problem) -> "GradientField":
-        """Return the field of the same network on another problem, such as that of some samples."""
-        return GradientField(problem, self.rest, self.flattened_by)
-
     def flattened(self, weights: PyTree) -> tuple["GradientField", PyTree]:
         """Return the field and the weights as one vector where they are many small arrays, else as they are."""
         order = FlattenedParameters.of(weights)
@@ -82,22 +78,6 @@ class GradientField(eqx.Module):
     def gauss_newton(self, weights: PyTree) -> GaussNewton:
         """Return the Gauss–Newton matrix at `weights`."""
         return gauss_newton(weights, self.problem, self.network)
-
-    def rank(self, weights: PyTree) -> int | None:
-        """Return the largest rank that the Gauss–Newton matrix can have, `None` if the problem does not know."""
-        return self.problem.rank(self.network(weights))
-
-    def gauss_newton_passes(self, weights: PyTree) -> int | None:
-        """Return what the Gauss–Newton matrix costs in passes over the data, `None` where the rank is."""
-        return gauss_newton_passes(weights, self.problem, self.network)
-
-    def knows_gram(self, weights: PyTree) -> bool:
-        """Tell whether GGᵀ has a closed form, without computing it."""
-        return knows_gram(self.network(weights), self.problem)
-
-    def has_several_outputs(self, weights: PyTree) -> bool:
-        """Tell whether a linear network has more than one output."""
-        return eqx.filter_eval_shape(lambda network: network.regressor(), self.network(weights)).ndim > 1
 
 
 def gradient_field(network: PyTree, problem: Problem) -> tuple[GradientField, PyTree]:
@@ -116,18 +96,15 @@ def checked_parts(network: PyTree, problem: Problem) -> tuple[PyTree, PyTree, jn
     dtype = weight_dtype(network)
     network = check_weights(network, problem)
     weights, rest = split(network)
-    if not all(_finite(leaf) for leaf in jax.tree.leaves(weights)):
-        raise ValueError("the network has weights that are not finite (NaN or infinity) before its first step")
+    for leaf in jax.tree.leaves(weights):
+        if isinstance(leaf, Tracer):
+            continue
+        on_host = {device.platform for device in leaf.sharding.device_set} == {"cpu"}
+        with jax.ensure_compile_time_eval():  # a constant inside jit can be looked at too
+            finite = np.isfinite(np.asarray(leaf)).all() if on_host else jnp.isfinite(leaf).all()
+        if not finite:
+            raise ValueError("the network has weights that are not finite (NaN or infinity) before its first step")
     return eqx.combine(weights, rest), rest, dtype
-
-
-def _finite(leaf: Array) -> bool:
-    if isinstance(leaf, Tracer):
-        return True
-    if {device.platform for device in leaf.sharding.device_set} == {"cpu"}:
-        return bool(np.isfinite(np.asarray(leaf)).all())
-    with jax.ensure_compile_time_eval():  # a constant inside jit can be looked at too
-        return bool(jnp.isfinite(leaf).all())
 
 
 def check_step_count(name: str, count: object) -> None:

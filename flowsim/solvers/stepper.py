@@ -8,8 +8,6 @@ any two steps: for interrupts, checkpoints and progress. And descents and flows 
 solver takes, go through the same loop.
 """
 
-import functools
-import operator
 from dataclasses import replace
 from typing import cast
 
@@ -267,10 +265,20 @@ class Stepper(eqx.Module):
         proposed = jnp.asarray(end - begin, zero.dtype)
         # A step that was cut short says little about how long the one after it may be.
         wanted = jnp.where(kept & cut, jnp.maximum(proposed, state.wanted), proposed)
-        wanted = self._first_or(wanted, point, solver, state, begun)
+        # The first attempt, of no length, measures the field where the run begins: the first step follows from it.
+        measured = self.measured(solver)
+        if measured is None:
+            wanted = jnp.where(begun, wanted, state.wanted)
+        else:
+            wanted = jax.lax.cond(begun, lambda: wanted, lambda: first_length(point, measured.slope))
         kept = kept | ~begun
-        spent = self._work(solver, controller) - self._work(state.solver, state.controller)
-        work = state.work + spent + Work(self._stages, jnp.array(0))
+        # A solver counts its evaluations itself, or takes one in each stage; a controller may take products.
+        tableau, spent = getattr(self.solver, "tableau", None), no_work()
+        for part, then, now in ((self.solver, state.solver, solver), (self.controller, state.controller, controller)):
+            if isinstance(part, CountsWork):
+                spent = spent + (part.work(now) - part.work(then))
+        stages = 0 if tableau is None else len(tableau.b_sol) - bool(tableau.fsal)
+        work = state.work + spent + Work(jnp.array(stages), jnp.array(0))
         back, smoothness, rounding = state.solver, state.smoothness, state.rounding
         if self._proposing is not None:
             back = self._proposing.after_rejection(state.solver, solver)
@@ -308,15 +316,6 @@ class Stepper(eqx.Module):
         candidate = jax.tree.map(lambda new, old: jnp.where(begun, new, old), candidate, point)
         return TriedStep(jnp.asarray(kept), jnp.asarray(okay) | ~begun, cut, length, candidate, after)
 
-    def _first_or(
-        self, wanted: Float[Array, ""], point: PyTree, solver: PyTree, state: StepperState, begun: Bool[Array, ""]
-    ) -> Float[Array, ""]:
-        """Return the length of the next step: `wanted`, or that of the first where the run has not `begun`."""
-        known = self.measured(solver)
-        if known is None:
-            return jnp.where(begun, wanted, state.wanted)
-        return jax.lax.cond(begun, lambda: wanted, lambda: first_length(point, known.slope))
-
     def measured(self, solver_state: PyTree) -> Measured | None:
         """Return f and the objective where the solver is, `None` for one that does not keep both."""
         return None if self._proposing is None else self._proposing.measured(solver_state)
@@ -324,17 +323,6 @@ class Stepper(eqx.Module):
     @property
     def _proposing(self) -> ProposingSolver | None:
         return self.solver if isinstance(self.solver, ProposingSolver) else None
-
-    @property
-    def _stages(self) -> Array:
-        tableau = getattr(self.solver, "tableau", None)
-        return jnp.array(0 if tableau is None else len(tableau.b_sol) - bool(tableau.fsal))
-
-    def _work(self, solver_state: PyTree, controller_state: PyTree) -> Work:
-        """Return what both have spent, as far as they count it."""
-        pairs = ((self.solver, solver_state), (self.controller, controller_state))
-        counted = [part.work(state) for part, state in pairs if isinstance(part, CountsWork)]
-        return functools.reduce(operator.add, counted, no_work())
 
 
 def first_length(y0: PyTree, slope: PyTree, *, share: float = 0.01, at_zero: float = 1e-6) -> Float[Array, ""]:

@@ -17,7 +17,7 @@ from ..dynamics import Descent, Outcome, as_descent, decide, descend, integrate,
 from ..kinds import reason_of
 from ..networks import stacked, unstacked, weight_dtype
 from ..results.schema import FAILED, MEASURES, NOT_ASKED
-from ..runtime.threads import few_blas_threads
+from ..runtime.compiling import few_blas_threads
 from ..scenarios.runner import environment
 from ..scenarios.sweep_settings import CriticalSettings
 from .critical import Bracket, critical_brackets
