@@ -92,7 +92,7 @@ def logistic(prediction: jax.Array, target: jax.Array) -> jax.Array:
 
 def digits(samples: int, *, images: bool = False, repeats: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Return the first digits, scaled to [0, 1], as vectors or as images of one channel, and their classes."""
-    with (files("flowsim.data") / "digits.npz").open("rb") as stream, np.load(stream) as archive:
+    with (files("flowsim.data.sources") / "digits.npz").open("rb") as stream, np.load(stream) as archive:
         X, classes = archive["X"][:samples] / 16.0, archive["y"][:samples].astype(int)
     return X.reshape(-1, 1, 8, 8) if images else X.reshape(len(X), -1), classes
 

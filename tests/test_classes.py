@@ -85,7 +85,7 @@ def test_the_digits_are_those_of_scikit_learn():
     np.testing.assert_array_equal(np.bincount(y), [178, 182, 177, 183, 181, 182, 181, 179, 174, 180])
     np.testing.assert_array_equal(X[0, 0, 0], [0, 0, 5, 13, 9, 1, 0, 0])
     assert (X.min(), X.max(), y[0]) == (0, 16, 0)
-    assert files("flowsim.data").joinpath("digits.md").is_file()
+    assert files("flowsim.data.sources").joinpath("digits.md").is_file()
 
 
 def test_what_is_held_out_is_apart_and_neither_number_moves_the_other_set():

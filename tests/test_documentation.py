@@ -14,7 +14,7 @@ import yaml
 from shown_outputs import MADE, ROOT, check, difference, pages
 
 import flowsim
-from flowsim.kinds.options import meanings
+from flowsim.kinds.recipes.options import meanings
 
 README = (ROOT / "README.md").read_text()
 NAMESPACES = ("", "losses", "data", "solvers", "curvature", "probes", "theory", "report", "torch")

@@ -11,10 +11,11 @@ import pytest
 import flowsim
 
 ROOT = Path(flowsim.__file__).parent
-ROOMS = """formatting runtime kinds data networks losses problems torch curvature probes solvers dynamics edge batch
-    theory results comparison scenarios sweeps report papers cli"""
-FLOORS = {room: floor for floor, room in enumerate(ROOMS.split())}
-# Fronts that hand names on to users: nothing in the house imports them.
+CORE = """formatting runtime kinds data networks losses problems torch curvature probes solvers dynamics edge batch
+    theory"""
+LAB = "kinds.recipes data.sources networks.recipes results comparison scenarios sweeps report papers cli"
+FLOORS = {room: floor for floor, room in enumerate(f"{CORE} {LAB}".split())}
+# Nothing in the house imports them.
 FRONTS = {"flowsim", "flowsim.__main__"}
 
 
@@ -26,16 +27,23 @@ def module_name(path: Path) -> str:
 FILES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 
-def text(path: Path) -> str:
-    """Return what a module holds, with the imports of a package that it puts off, which stand in a stub beside it."""
-    stub = path.with_suffix(".pyi")
-    return path.read_text() + (stub.read_text() if stub.exists() else "")
+@cache
+def names_of(module: str) -> dict[str, str]:
+    """Return where the names live that the stub of a room hands on; importing one of them imports that module alone."""
+    stub = FILES[module].with_suffix(".pyi")
+    nodes = ast.parse(stub.read_text()).body if stub.exists() else []
+    return {
+        alias.name: f"{module}.{node.module or alias.name}"
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
 
 def imports(name: str) -> Iterator[str]:
     """Yield the modules of the package that a module imports, wherever in its text it does."""
     package = name if FILES[name].name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(text(FILES[name]))):
+    for node in ast.walk(ast.parse(FILES[name].read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in FILES)
         if isinstance(node, ast.ImportFrom):
@@ -44,7 +52,7 @@ def imports(name: str) -> Iterator[str]:
             for alias in node.names:
                 inner = f"{home}.{alias.name}"
                 if inner in FILES or home in FILES:
-                    yield inner if inner in FILES else home
+                    yield inner if inner in FILES else names_of(home).get(alias.name, home)
 
 
 @cache
@@ -53,7 +61,9 @@ def all_imports() -> dict[str, set[str]]:
 
 
 def floor(name: str) -> int:
-    return FLOORS[name.split(".")[1]]
+    """Return the floor of a module: that of a room within a room, such as data.sources, else that of the room."""
+    _, room, *inner = name.split(".")
+    return FLOORS.get(".".join([room, *inner[:1]]), FLOORS[room])
 
 
 def test_the_imports_are_seen():
@@ -61,7 +71,8 @@ def test_the_imports_are_seen():
     assert {"flowsim.scenarios.scenario", "flowsim.kinds.registry"} <= imported["flowsim.scenarios.keys"]
     assert "flowsim.theory" in imported["flowsim.sweeps.run"]
     assert "flowsim.networks.layers" in imported["flowsim.networks.linear"]
-    assert "flowsim.comparison" in imported["flowsim"]  # as an `__init__` hands names on
+    assert "flowsim.networks.weights" in imported["flowsim.curvature.hessian"]  # whose name the front hands on
+    assert names_of("flowsim.networks")["NETWORKS"] == "flowsim.networks.recipes"
 
 
 def test_a_file_imports_only_from_floors_that_are_not_above_its_own():

@@ -9,6 +9,19 @@ import pytest
 
 import flowsim
 
+LAB = (
+    "pydantic",
+    "pydantic_core",
+    "yaml",
+    "xarray",
+    "pandas",
+    "h5netcdf",
+    "h5py",
+    "bokeh",
+    "jinja2",
+    "matplotlib",
+    "filelock",
+)
 HEAVY = ("jax", "equinox", "diffrax", "numpy", "pydantic")
 LATER = ("pandas", "xarray", "matplotlib", "rich", "scipy", "optax", "h5py", "h5netcdf", "platformdirs", "IPython")
 
@@ -38,9 +51,43 @@ def test_what_only_results_and_scenarios_need_is_not_imported_by_a_run():
     assert run.isdisjoint([*LATER, "flowsim.sweeps", "flowsim.scenarios", "flowsim.comparison"])
 
 
+CORE = f"""
+import sys
+
+class Refusal:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {LAB!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Refusal())
+import flowsim, jax, numpy as np
+
+X, y = flowsim.data.gaussian_teacher(np.random.default_rng(0), 9, 3)
+key = jax.random.key(0)
+deep = flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=0.5, key=key)
+problem = flowsim.LinearRegression(X, y.tolist())
+flowsim.integrate(deep, problem, t1=0.1)
+flowsim.compare(deep, problem, learning_rates=[0.1], models=["gradient"], steps=5, t1=0.1)
+targets = {{"index": (y > 0).astype(int), "one_hot": y, "sign": np.sign(y)}}
+for kind in (flowsim.losses.LOSSES[name] for name in flowsim.losses.LOSSES):
+    labels = kind().labels(2)
+    network = flowsim.Perceptron.gaussian(widths=[3, 3, 1 + (labels == "index")], scale=0.5, key=key)
+    flowsim.integrate(network, flowsim.EmpiricalRisk(X, targets[labels], kind()), t1=0.1)
+try:
+    flowsim.data.real_array([["1.0", None]], (2,), place="X")
+except flowsim.data.DataError as error:
+    assert "row 1, column 2 (counted from 1): the value is missing" in str(error)
+"""
+
+
+@pytest.mark.slow
+def test_the_core_runs_where_the_libraries_of_the_lab_cannot_be_imported():
+    printed(CORE)
+
+
 @pytest.mark.slow
 def test_what_a_stub_promises_is_there():
-    rooms, promised = ["", ".scenarios", ".results"], set()
+    rooms, promised = ["", ".data", ".kinds", ".networks", ".results", ".scenarios"], set()
     for room in rooms:
         stub = Path(flowsim.__file__).parent.joinpath(*room.split("."), "__init__.pyi")
         promised |= {alias.asname for node in ast.parse(stub.read_text()).body for alias in node.names}  # pyright: ignore

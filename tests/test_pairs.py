@@ -20,11 +20,11 @@ from flowsim import cli
 from flowsim.cli import run as command
 from flowsim.comparison.models import GRADIENT, check_models
 from flowsim.data import ClassSource
-from flowsim.data.source import SOURCES
+from flowsim.data.sources import SOURCES
 from flowsim.dynamics.descent import DESCENTS
 from flowsim.edge import MODELS
 from flowsim.losses.loss import LOSSES
-from flowsim.networks.recipe import NETWORKS
+from flowsim.networks.recipes import NETWORKS
 from flowsim.results.schema import NOT_ASKED
 from flowsim.scenarios import build, read_scenario, run
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import griffe
 
-from flowsim.kinds.options import meanings
+from flowsim.kinds.recipes.options import meanings
 
 # An asterisk after a letter is the paper's w*, unless it is doubled, ends an *emphasis*, or stands in code.
 _STARRED = re.compile(r"(`[^`]*`|(?<!\S)\*\w+\*)|(?<=[\w)])\*(?!\*)")

@@ -1,12 +1,10 @@
-"""Checks of data: finite real numbers in arrays of the right shape, under known names; errors say where not."""
+"""Checks of data: finite real numbers in arrays of the right shape; errors say where not."""
 
-import difflib
 import math
 import numbers
-import reprlib
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from itertools import islice
+import sys
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,9 @@ from ..kinds import reason_of
 from ..runtime.errors import UserError
 
 Array = NDArray[np.float64]
-Names = str | Sequence[str]
 
 _AXES_OF_IMAGES = ("channel", "row", "column")
-_SHAPES = {1: "(n,)", 2: "(n, columns)", 3: "(n, height, width)", 4: "(n, channels, height, width)"}
+SHAPES = {1: "(n,)", 2: "(n, columns)", 3: "(n, height, width)", 4: "(n, channels, height, width)"}
 
 
 class DataError(UserError, ValueError):
@@ -57,20 +54,6 @@ def check_pair(X: NDArray, y: NDArray, *, X_place: str, y_place: str) -> None:
     if X.shape[0] != y.shape[0]:
         rows = f"{X_place} has {X.shape[0]} rows and {y_place} has {y.shape[0]}"
         raise DataError(f"{rows}: expected one of each per sample")
-
-
-def check_labelled(X: NDArray, y: NDArray, *, X_place: str, y_place: str) -> None:
-    """Raise `DataError` for what are not X (n, d), or images, and labels (n,), of real numbers."""
-    check_kind(X, (2, 3, 4), place=X_place)
-    if len(X.shape) == 4 and X.shape[3] <= 4 < min(X.shape[1:3]):  # as short as red, green, blue and opacity
-        raise DataError(
-            f"{X_place} has shape {X.shape}, as of images with their channels last: expected {_SHAPES[4]}; save "
-            "X.transpose(0, 3, 1, 2)"
-        )
-    check_kind(y, (1,), place=y_place)
-    if X.shape[0] != y.shape[0]:
-        samples = f"{X_place} has {X.shape[0]} samples and {y_place} has {y.shape[0]} labels"
-        raise DataError(f"{samples}: expected one label for each sample")
 
 
 def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> Array:
@@ -146,9 +129,11 @@ def _numbers(given: Any, name: str, *, of: str = "", drop: str = "", classes: st
         _refuse_missing(np.ma.getmaskarray(given), np.full(array.shape, "masked"), place=place)
     if array.dtype.kind not in "OSU":
         return array
-    from pandas import isna  # not above: it takes a moment to import
-
-    _refuse_missing(isna(array), array, place=place)
+    NA = getattr(sys.modules.get("pandas"), "NA", None)  # only a process that has imported pandas can hold it
+    # Of these types a missing value, such as pandas.NaT, is not equal to itself.
+    unequal = (numbers.Number, np.generic, datetime)
+    missing = [entry is None or entry is NA or (isinstance(entry, unequal) and entry != entry) for entry in array.flat]
+    _refuse_missing(np.reshape(missing, array.shape), array, place=place)
     others = [entry for entry in array.flat if not isinstance(entry, numbers.Real | np.bool_)]
     if not others:  # of pandas' types that allow missing values, and of columns of several types
         return np.array(array.tolist())
@@ -184,7 +169,7 @@ def check_finite(array: NDArray, *, place: str) -> None:
 def check_kind(array: NDArray, dimensions: tuple[int, ...], *, place: str) -> None:
     """Raise `DataError` for other numbers of axes than `dimensions`, an empty axis, and what are no real numbers."""
     if len(array.shape) not in dimensions or 0 in array.shape:
-        expected = " or ".join(_SHAPES[dimension] for dimension in dimensions)
+        expected = " or ".join(SHAPES[dimension] for dimension in dimensions)
         raise DataError(f"{place} has shape {array.shape}: expected {expected}, with no empty axis")
     if array.dtype.kind not in "iuf":
         raise DataError(f"{place} holds {array.dtype}: expected real numbers, such as float64")
@@ -194,29 +179,3 @@ def not_finite(place: str, number: float, *, found: str) -> DataError:
     """Return the error for a `number`, written as `found`, that is missing (NaN) or infinite."""
     fault = "missing" if math.isnan(number) else "infinite"
     return DataError(f"{place}: the value is {fault} ({found!r}): expected a finite number; fill it in or drop the row")
-
-
-def check_names(place: str, kind: str, chosen: Names, available: Collection[str], *, compared: int = 1000) -> list[str]:
-    """Return the chosen names; `available` are looked up, so that their number costs nothing.
-
-    Raises `DataError` where there is none, or no `kind`, a column or an array, of that name; it suggests the nearest of
-    the first `compared` names.
-    """
-    names = [chosen] if isinstance(chosen, str) else list(chosen)
-    listing = ", ".join(map(reprlib.repr, islice(available, 20))) + (", ..." if len(available) > 20 else "")
-    if not names:
-        raise DataError(f"{place}: no {kind} is named or left: expected at least one of {listing}")
-    for name in names:
-        if name not in available:
-            folded = {other.casefold(): other for other in islice(available, compared)}
-            nearest = difflib.get_close_matches(str(name).casefold(), folded, n=1)
-            hint = f" (did you mean {folded[nearest[0]]!r}?)" if nearest else ""
-            raise DataError(f"{place}: there is no {kind} {reprlib.repr(name)}{hint}: expected one of {listing}")
-    return names
-
-
-def check_unique(place: str, kind: str, names: Sequence[str]) -> None:
-    """Raise `DataError` for a name that stands there twice."""
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise DataError(f"{place}: {kind} {name!r} is named {count} times: expected once")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Registry, UnknownKindError, is_kind_of, reason_of, validation_error
+from ..kinds import Registry, UnknownKindError, is_kind_of, reason_of
+from ..kinds.recipes import validation_error
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -13,7 +13,7 @@ import yaml
 from yaml.composer import ComposerError
 from yaml.reader import ReaderError
 
-from ..kinds import KeyPath
+from ..kinds.recipes import KeyPath
 from ..runtime.errors import UserError
 from ..runtime.paths import user_path
 from .repairs import repaired

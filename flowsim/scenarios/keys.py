@@ -6,7 +6,8 @@ from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from ..kinds import Chosen, KeyPath, Section, UnknownKindError, named_in
+from ..kinds import UnknownKindError
+from ..kinds.recipes import Chosen, KeyPath, Section, named_in
 from ..kinds.registry import OUTSIDE
 from .document import AXES
 from .scenario import Scenario

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ..kinds import KeyPath
+from ..kinds.recipes import KeyPath
 from .document import Document, Override
 from .keys import choices, keys
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..comparison.plan import DEFAULT_STEPS
-from ..kinds import KeyPath, within
+from ..kinds.recipes import KeyPath, within
 from ..kinds.registry import OUTSIDE, look_in, shadowed
 from ..runtime.errors import UserError
 from ..runtime.paths import user_path

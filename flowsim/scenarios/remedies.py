@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from ..kinds import KeyPath
+from ..kinds.recipes import KeyPath
 from .document import OPTION, dotted, option_text
 from .keys import AXES, place_of, value_at
 from .scenario import Scenario

@@ -18,11 +18,12 @@ import numpy as np
 
 from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
 from ..comparison.plan import ForkError
-from ..data import Data, check_data
+from ..data.sources import Data, check_data
 from ..dynamics import Stopping, stopping_for
 from ..formatting import ProgressCallback
 from ..kinds import reason_of, seeds
-from ..networks import cast, shape_errors
+from ..networks import cast
+from ..networks.recipes import shape_errors
 from ..probes import HELD_OUT, PROBES, BatchProbe, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Minibatches, Problem, RegularizedRisk
 from ..results.schema import MEASURES

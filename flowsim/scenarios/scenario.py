@@ -11,10 +11,11 @@ from pydantic import BaseModel, Field
 from pydantic_core import PydanticCustomError
 
 from ..comparison.models import GRADIENT, check_models
-from ..data import SOURCES, DataSource
-from ..kinds import Chosen, Made, Section, reason_of, recipe_of, validation_error, within
+from ..data.sources import SOURCES, DataSource
+from ..kinds import reason_of
+from ..kinds.recipes import Chosen, Made, Section, recipe_of, validation_error, within
 from ..losses import LOSSES, SquaredError
-from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_errors
+from ..networks.recipes import NETWORKS, NetworkRecipe, network_recipe, shape_errors
 from ..results.figure import FigureNames, figure_errors
 from ..runtime.memory import beyond_memory
 from .settings import (

@@ -13,12 +13,12 @@ from ..comparison import Fork, SharpnessAlong
 from ..comparison.models import GRADIENT, ModelOfDescent
 from ..comparison.plan import End, RunSpec
 from ..curvature import least_rtol
-from ..data import DataSource
+from ..data.sources import DataSource
 from ..dynamics import Descent
 from ..edge import MODELS
-from ..kinds import Chosen, Made, Named, Section, recipe_of, refusal, too_large, validation_error, within
-from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
-from ..networks import NetworkRecipe
+from ..kinds.recipes import Chosen, Made, Named, Section, recipe_of, refusal, too_large, validation_error, within
+from ..kinds.recipes.values import MOST_NUMBERS, Count, CountOrZero
+from ..networks.recipes import NetworkRecipe
 from ..runtime.memory import beyond_memory
 from ..solvers import SOLVERS
 from ..solvers.choice import usable_solver

@@ -7,8 +7,8 @@ from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from ..dynamics import Descent
-from ..kinds import Section, validation_error
-from ..kinds.values import Count
+from ..kinds.recipes import Section, validation_error
+from ..kinds.recipes.values import Count
 from .values import Axis, CountedSteps, Optimizer, Schedule, SpacedLearningRates, at_rate, gradient_descent, kind_of
 
 MOST_CELLS = 10_000_000

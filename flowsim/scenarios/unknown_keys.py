@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..kinds import KeyPath
+from ..kinds.recipes import KeyPath
 from .document import Document, Override, complaint, dotted
 from .keys import AXES, choices, homes, keys, value_at
 from .remedies import first_accepted, meanings, nearest, respelled, suggestion, without

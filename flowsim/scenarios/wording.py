@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, PydanticUndefined
 
-from ..kinds import UNKNOWN_KIND, KeyPath
+from ..kinds.recipes import UNKNOWN_KIND, KeyPath
 from .document import OPTION, Document, ScenarioError, complaint, parse
 from .keys import AXES, choice, keys, place_of, value_at
 from .remedies import (

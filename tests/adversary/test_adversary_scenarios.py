@@ -10,7 +10,8 @@ import pytest
 import flowsim
 from flowsim import cli
 from flowsim.cli import run
-from flowsim.data import gaussian, gaussian_teacher
+from flowsim.data import gaussian_teacher
+from flowsim.data.sources import gaussian
 from flowsim.scenarios import ScenarioError, document, read_scenario, unknown_keys
 
 DATA, NETWORK = "data: {kind: gaussian, samples: 20, features: 3}", "network: {kind: mlp, depth: 3, scale: 0.5}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, final
 
-from ...kinds import validation_error
+from ...kinds.recipes import validation_error
 from ...results import Figure, Results
 from ...results.runs import GRADIENT_DESCENT
 from ...scenarios import Scenario

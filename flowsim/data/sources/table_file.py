@@ -8,10 +8,10 @@ import numpy as np
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from ..kinds import validation_error
-from ..kinds.values import FileName, Names
+from ...kinds.recipes import validation_error
+from ...kinds.recipes.values import FileName, Names
+from ..scaling import standardize, unit_regressor
 from .classes import ClassSource, Labelled
-from .scaling import standardize, unit_regressor
 from .source import SOURCES, Data, DataSource
 from .table import read_labelled, read_table
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 from pydantic import Field, create_model
 from pydantic_core import PydanticCustomError
 
-from .registry import UnknownKindError, reason_of
+from ..registry import UnknownKindError, reason_of
 from .values import WHOLE, Recipe, validation_error
 
 Recipe_ = TypeVar("Recipe_", bound="Made")

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ..kinds import validation_error
-from ..kinds.values import Count, CountOrZero, distinct
-from ..runtime.memory import beyond_memory
-from .arrays import DataError, DataWarning
-from .scaling import standardize_together
+from ...kinds.recipes import validation_error
+from ...kinds.recipes.values import Count, CountOrZero, distinct
+from ...runtime.memory import beyond_memory
+from ..arrays import DataError, DataWarning
+from ..scaling import standardize_together
 from .source import Data, DataSource, Labels, Samples
 
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from ..kinds import validation_error
-from ..kinds.values import WHOLE, FileName, distinct
-from .arrays import DataError
+from ...kinds.recipes import validation_error
+from ...kinds.recipes.values import WHOLE, FileName, distinct
+from ..arrays import DataError
 from .classes import ClassSource, Labelled
 from .source import SOURCES
 

@@ -18,7 +18,7 @@ class Digits(ClassSource):
 
     def read(self, folder: Path) -> Labelled:
         """Read the images that are shipped, whose inputs are whole numbers from 0 to 16."""
-        with (files("flowsim.data") / _FILE).open("rb") as stream, np.load(stream) as archive:
+        with (files("flowsim.data.sources") / _FILE).open("rb") as stream, np.load(stream) as archive:
             X, y = archive["X"], archive["y"]
         return Labelled(X.reshape(-1, *_SHAPE), y.astype(np.int64), limits=(0.0, 16.0))
 

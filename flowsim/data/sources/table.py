@@ -1,6 +1,7 @@
 """Samples read from CSV and NPZ files; an error says at which row and column the file is wrong."""
 
 import csv
+import difflib
 import io
 import math
 import operator
@@ -8,7 +9,9 @@ import reprlib
 import zipfile
 import zlib
 from array import array
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,21 +19,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runtime.memory import beyond_memory
-from ..runtime.paths import user_path
-from .arrays import (
-    Array,
-    DataError,
-    Names,
-    check_finite,
-    check_labelled,
-    check_names,
-    check_pair,
-    check_unique,
-    not_finite,
-    paired_arrays,
-)
+from ...runtime.memory import beyond_memory
+from ...runtime.paths import user_path
+from ..arrays import SHAPES, Array, DataError, check_finite, check_kind, check_pair, not_finite, paired_arrays
 
+Names = str | Sequence[str]
 Read = TypeVar("Read")
 
 _CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OverflowError, ValueError)
@@ -289,3 +282,43 @@ def _check_finite_text(place: str, text: str) -> None:
         number = math.nan
     if not math.isfinite(number):
         raise not_finite(place, number, found=text)
+
+
+def check_labelled(X: NDArray, y: NDArray, *, X_place: str, y_place: str) -> None:
+    """Raise `DataError` for what are not X (n, d), or images, and labels (n,), of real numbers."""
+    check_kind(X, (2, 3, 4), place=X_place)
+    if len(X.shape) == 4 and X.shape[3] <= 4 < min(X.shape[1:3]):  # as short as red, green, blue and opacity
+        raise DataError(
+            f"{X_place} has shape {X.shape}, as of images with their channels last: expected {SHAPES[4]}; save "
+            "X.transpose(0, 3, 1, 2)"
+        )
+    check_kind(y, (1,), place=y_place)
+    if X.shape[0] != y.shape[0]:
+        samples = f"{X_place} has {X.shape[0]} samples and {y_place} has {y.shape[0]} labels"
+        raise DataError(f"{samples}: expected one label for each sample")
+
+
+def check_names(place: str, kind: str, chosen: Names, available: Collection[str], *, compared: int = 1000) -> list[str]:
+    """Return the chosen names; `available` are looked up, so that their number costs nothing.
+
+    Raises `DataError` where there is none, or no `kind`, a column or an array, of that name; it suggests the nearest of
+    the first `compared` names.
+    """
+    names = [chosen] if isinstance(chosen, str) else list(chosen)
+    listing = ", ".join(map(reprlib.repr, islice(available, 20))) + (", ..." if len(available) > 20 else "")
+    if not names:
+        raise DataError(f"{place}: no {kind} is named or left: expected at least one of {listing}")
+    for name in names:
+        if name not in available:
+            folded = {other.casefold(): other for other in islice(available, compared)}
+            nearest = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+            hint = f" (did you mean {folded[nearest[0]]!r}?)" if nearest else ""
+            raise DataError(f"{place}: there is no {kind} {reprlib.repr(name)}{hint}: expected one of {listing}")
+    return names
+
+
+def check_unique(place: str, kind: str, names: Sequence[str]) -> None:
+    """Raise `DataError` for a name that stands there twice."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise DataError(f"{place}: {kind} {name!r} is named {count} times: expected once")

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
-from .registry import Registry, UnknownKindError, reason_of
+from ..registry import Registry, UnknownKindError, reason_of
 from .values import Recipe, validation_error
 
 UNKNOWN_KIND = "unknown_kind"

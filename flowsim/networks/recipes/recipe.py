@@ -11,9 +11,10 @@ import jax
 from jaxtyping import Array
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Made, Recipe, Registry, is_kind_of, reason_of, recipe_of, validation_error
-from ..kinds.values import MOST_NUMBERS, too_large
-from .weights import split
+from ...kinds import Registry, is_kind_of, reason_of
+from ...kinds.recipes import Made, Recipe, recipe_of, validation_error
+from ...kinds.recipes.values import MOST_NUMBERS, too_large
+from ..weights import split
 
 Keys = Callable[[str], Array]
 Inputs = int | tuple[int, ...]

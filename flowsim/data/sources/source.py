@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Recipe, Registry, is_kind_of
-from .arrays import DataError
+from ...kinds import Registry, is_kind_of
+from ...kinds.recipes import Recipe
+from ..arrays import DataError
 
 Samples = tuple[NDArray, NDArray]
 Labels = Literal["auto", "index", "one_hot", "sign"]
