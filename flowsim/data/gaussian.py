@@ -88,7 +88,11 @@ def gaussian_teacher_with_test(
         raise DataError(f"noise is {noise!r}: {expected}")
     X = rng.standard_normal((samples, features))
     if condition is not None:
-        X = _conditioned(X, condition)
+        left, singular, right = np.linalg.svd(X, full_matrices=False)
+        if not 1 <= condition < math.inf or (singular.size == 1 and condition != 1):
+            expected = "one, as there is one eigenvalue" if singular.size == 1 else "a finite number, at least one"
+            raise DataError(f"condition is {condition!r}: expected {expected}")
+        X = left * np.sqrt(len(X) * np.geomspace(1, 1 / condition, singular.size)) @ right
     teacher = rng.standard_normal((features, outputs))
     y = X @ teacher + noise * rng.standard_normal((samples, outputs))
     X_test = rng.standard_normal((test_samples, features))
@@ -98,11 +102,3 @@ def gaussian_teacher_with_test(
     scaled = unit_regressor(X, y)
     largest = np.abs(y).argmax()
     return X, scaled, X_test, y_test * (scaled.flat[largest] / y.flat[largest])
-
-
-def _conditioned(X: Array, condition: float) -> Array:
-    left, singular, right = np.linalg.svd(X, full_matrices=False)
-    if not 1 <= condition < math.inf or (singular.size == 1 and condition != 1):
-        expected = "one, as there is one eigenvalue" if singular.size == 1 else "a finite number, at least one"
-        raise DataError(f"condition is {condition!r}: expected {expected}")
-    return left * np.sqrt(len(X) * np.geomspace(1, 1 / condition, singular.size)) @ right

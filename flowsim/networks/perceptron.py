@@ -1,6 +1,7 @@
 """Perceptrons, and the activations by name."""
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import equinox as eqx
 import jax
@@ -48,7 +49,15 @@ class Perceptron(Layered):
         activation: str | Callable[[Array], Array] = "gelu",
     ):
         self.stacks = layers.stack(weights)
-        self.bias_stacks = None if biases is None else _stack_biases(biases, self.stacks)
+        self.bias_stacks = None
+        if biases is not None:
+            rows = [row for bias in biases for row in jnp.atleast_2d(jnp.asarray(bias, self.stacks[0].dtype))]
+            expected = [stack.shape[1] for stack in self.stacks for _ in range(stack.shape[0])]
+            lengths = [row.shape[0] for row in rows]
+            if lengths != expected:
+                raise ValueError(f"biases must have lengths {expected}, one for each layer; got {lengths}")
+            remaining = iter(rows)
+            self.bias_stacks = tuple(jnp.stack(list(islice(remaining, len(stack)))) for stack in self.stacks)
         self.activation = activation_of(activation)
 
     @classmethod
@@ -106,37 +115,19 @@ class Perceptron(Layered):
 
     def __call__(self, x: Float[Array | np.ndarray, " features"]) -> Float[Array, "*outputs"]:
         """Return the output for one sample: a scalar if d_L = 1, else (d_L,)."""
-        hidden, last = _without_last(self._layers())
-        state = layers.scan_layers(lambda s, layer: self.activation(_affine(layer, s)), x, hidden)
+        biases = (None,) * len(self.stacks) if self.bias_stacks is None else self.bias_stacks
+        *hidden, top = zip(self.stacks, biases, strict=True)
+        last = jax.tree.map(lambda array: array[-1], top)  # W_L and b_L, which no activation follows
+        if top[0].shape[0] > 1:
+            hidden.append(jax.tree.map(lambda array: array[:-1], top))
+        state = layers.scan_layers(lambda s, layer: self.activation(_affine(layer, s)), x, tuple(hidden))
         output = _affine(last, state)
         return output[0] if output.shape == (1,) else output
-
-    def _layers(self) -> tuple:
-        if self.bias_stacks is None:
-            return tuple((stack, None) for stack in self.stacks)
-        return tuple(zip(self.stacks, self.bias_stacks, strict=True))
 
 
 def _affine(layer: tuple[Array, Array | None], state: Array) -> Array:
     weight, bias = layer
     return weight @ state if bias is None else weight @ state + bias
-
-
-def _without_last(stacks: tuple) -> tuple[tuple, tuple]:
-    last = jax.tree.map(lambda array: array[-1], stacks[-1])
-    if stacks[-1][0].shape[0] == 1:
-        return stacks[:-1], last
-    return (*stacks[:-1], jax.tree.map(lambda array: array[:-1], stacks[-1])), last
-
-
-def _stack_biases(biases: Sequence[ArrayLike], stacks: layers.Stacks) -> tuple[Array, ...]:
-    rows = [row for bias in biases for row in jnp.atleast_2d(jnp.asarray(bias, stacks[0].dtype))]
-    expected = [stack.shape[1] for stack in stacks for _ in range(stack.shape[0])]
-    found = [row.shape[0] for row in rows]
-    if found != expected:
-        raise ValueError(f"biases must have lengths {expected}, one for each layer; got {found}")
-    remaining = iter(rows)
-    return tuple(jnp.stack([next(remaining) for _ in range(stack.shape[0])]) for stack in stacks)
 
 
 def activation_of(activation: str | Callable[[Array], Array]) -> Callable[[Array], Array]:

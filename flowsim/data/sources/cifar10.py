@@ -40,9 +40,9 @@ class Cifar10(ClassSource):
 
     def read(self, folder: Path) -> Labelled:
         """Read the files. Raises `DataError` for one that is not of this format."""
-        parts = [read_batch(folder / name) for name in self._training_files()]
-        X, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        others = next((read_batch(folder / name) for name in self._test_files()), None)
+        batches = [read_batch(folder / name) for name in self.files_read()]
+        others = batches.pop() if self.test_samples else None
+        X, labels = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
         return Labelled(X, labels, (0.0, 255.0), others)
 
     def dimensions(self) -> tuple[int, int | None]:
@@ -59,7 +59,8 @@ class Cifar10(ClassSource):
 
     def files_read(self) -> tuple[str, ...]:
         """Return the files of the batches, and that of the samples held out if there are to be any."""
-        return (*self._training_files(), *self._test_files())
+        names = [f"data_batch_{number}.bin" for number in self.batches]
+        return tuple(f"{self.path}/{name}" for name in (*names, *(["test_batch.bin"] if self.test_samples else [])))
 
     def absences(self, folder: Path) -> Iterator[PydanticCustomError]:
         """Yield which of the files is not there."""
@@ -71,12 +72,6 @@ class Cifar10(ClassSource):
                     write="its path as seen from the folder of the scenario, and batches that are there",
                     at=("path",),
                 )
-
-    def _training_files(self) -> tuple[str, ...]:
-        return tuple(f"{self.path}/data_batch_{number}.bin" for number in self.batches)
-
-    def _test_files(self) -> tuple[str, ...]:
-        return (f"{self.path}/test_batch.bin",) if self.test_samples else ()
 
 
 def read_batch(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

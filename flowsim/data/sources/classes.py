@@ -81,7 +81,15 @@ class ClassSource(DataSource):
         # Every number is there twice in float64: as it is, and scaled.
         if beyond := beyond_memory(2 * 8 * count * int(np.prod(found.X.shape[1:]))):
             raise DataError(f"{count} samples take {beyond}: expected fewer; write samples: 1000")
-        inputs, test_inputs = self._scaled(training[0], held_out[0], found.limits)
+        inputs, test_inputs = training[0].astype(np.float64), held_out[0].astype(np.float64)
+        if self.scaling == "standardized":
+            flat = (part.reshape(len(part), int(np.prod(part.shape[1:]))) for part in (inputs, test_inputs))
+            scaled, test_scaled = standardize_together(*flat)
+            inputs, test_inputs = scaled.reshape(inputs.shape), test_scaled.reshape(test_inputs.shape)
+        elif self.scaling == "unit":
+            least, largest = found.limits or (inputs.min(), inputs.max())
+            width = (largest - least) or 1.0
+            inputs, test_inputs = (inputs - least) / width, (test_inputs - least) / width
         numbers, test_numbers = (np.searchsorted(names, part[1]) for part in (training, held_out))
         test = (test_inputs, test_numbers) if self.test_samples else None
         return Data((inputs, numbers), test, classes=len(names), labels=self.labels)
@@ -174,15 +182,3 @@ class ClassSource(DataSource):
                 needed = len(others) - min(int(np.flatnonzero(others == name)[-1]) for name in lacking)
                 remedy = f"write test_samples: {needed}" if needed <= room else "write another seed"
             yield f"no held-out sample has the {which}, so test_risk and test_accuracy leave it out; {remedy}"
-
-    def _scaled(self, X: NDArray, others: NDArray, limits: tuple[float, float] | None) -> tuple[NDArray, NDArray]:
-        inputs, test_inputs = X.astype(np.float64), others.astype(np.float64)
-        if self.scaling == "standardized":
-            flat = (part.reshape(len(part), int(np.prod(X.shape[1:]))) for part in (inputs, test_inputs))
-            inputs, test_inputs = standardize_together(*flat)
-            return inputs.reshape(X.shape), test_inputs.reshape(others.shape)
-        if self.scaling == "unit":
-            least, largest = limits or (inputs.min(), inputs.max())
-            width = (largest - least) or 1.0
-            return (inputs - least) / width, (test_inputs - least) / width
-        return inputs, test_inputs

@@ -79,20 +79,19 @@ class Chosen:
         return core_schema.no_info_plain_validator_function(self.validate)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"oneOf": list(self._json_schemas(handler))}
-
-    def _json_schemas(self, handler: GetJsonSchemaHandler) -> Iterator[dict[str, Any]]:
+        schemas: list[dict[str, Any]] = []
         for name, recipe in self.registered().items():
             made = handler(recipe.__pydantic_core_schema__)
             described = handler.resolve_ref_schema(made)
             described["properties"]["kind"] = {"const": name, "description": described.get("description", name)}
             described["required"] = ["kind", *described.get("required", ())]
-            yield made
-        yield {"type": "object", "properties": {"kind": self.registry.place_schema()}, "required": ["kind"]}
+            schemas.append(made)
+        schemas.append({"type": "object", "properties": {"kind": self.registry.place_schema()}, "required": ["kind"]})
         if self.names is not None:
-            yield self.names.json_schema()
+            schemas.append(self.names.json_schema())
         elif self.word:
-            yield self.registry.names_schema()
+            schemas.append(self.registry.names_schema())
+        return {"oneOf": schemas}
 
 
 class Named:

@@ -82,15 +82,15 @@ def recipe_of(
         annotation = hints.get(parameter.name, type(parameter.default))
         if is_plain(annotation) and parameter.kind is not parameter.POSITIONAL_ONLY:
             # Without a description of the class the annotation may have one.
-            known: dict[str, Any] = {}
+            described: dict[str, Any] = {}
             if parameter.name in descriptions:
-                known["description"] = descriptions[parameter.name]
+                described["description"] = descriptions[parameter.name]
             if parameter.default is not _NOTHING:
-                known |= {"default": parameter.default, "examples": [parameter.default]}
+                described |= {"default": parameter.default, "examples": [parameter.default]}
             elif annotation in _EXAMPLES:
-                known["examples"] = [_EXAMPLES[annotation]]
+                described["examples"] = [_EXAMPLES[annotation]]
             plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-            fields[parameter.name] = (Annotated[annotation, WHOLE] if plain is int else annotation, Field(**known))
+            fields[parameter.name] = (Annotated[annotation, WHOLE] if plain is int else annotation, Field(**described))
         elif parameter.default is _NOTHING:
             raise UnknownKindError(
                 f"{kind.__name__!r}, whose parameter {parameter.name} YAML cannot write",
@@ -111,7 +111,7 @@ def meanings(kind: Callable[..., Any]) -> dict[str, str]:
 
     A function has none, nor has a class of which Python does not know the text.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for holder in reversed(kind.__mro__) if inspect.isclass(kind) else ():
         if holder.__module__ == "builtins" or not inspect.get_annotations(holder):
             continue
@@ -127,8 +127,8 @@ def meanings(kind: Callable[..., Any]) -> dict[str, str]:
                 and isinstance(text, str)
                 and text.strip()
             ):
-                found[field.target.id] = inspect.cleandoc(text)
-    return found
+                texts[field.target.id] = inspect.cleandoc(text)
+    return texts
 
 
 def is_plain(annotation: Any) -> bool:

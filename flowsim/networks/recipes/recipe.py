@@ -93,14 +93,10 @@ class NetworkRecipe(Recipe):
 _COUNTED: dict[tuple, int] = {}
 
 
-def _makes_a_network(kind: Any) -> bool:
-    """Tell whether this is a recipe, or a class of modules or a function, of which `network_recipe` makes recipes."""
-    return is_kind_of(NetworkRecipe)(kind) or is_kind_of(eqx.Module)(kind) or inspect.isfunction(kind)
-
-
 NETWORKS: Registry[Any] = Registry(
     "a network",
-    accepts=_makes_a_network,
+    # A recipe, or what `network_recipe` makes a recipe of.
+    accepts=lambda kind: is_kind_of(NetworkRecipe)(kind) or is_kind_of(eqx.Module)(kind) or inspect.isfunction(kind),
     expected="a class of Equinox modules, a function that returns one, or a flowsim.networks.NetworkRecipe with build",
 )
 
@@ -127,7 +123,7 @@ def shape_errors(
         yield too_large(f"a network of {weights} weights", "depth or width", (blamed,))
 
 
-class OwnModule(Made, NetworkRecipe):
+class ModuleRecipe(Made, NetworkRecipe):
     """A network made by an Equinox class of a user's own, or by a function; its parameters are the options.
 
     Handed over are those parameters that are called `in_size` (how many numbers a sample has), `in_shape` (its shape),
@@ -152,4 +148,4 @@ def network_recipe(kind: Any) -> type[NetworkRecipe]:
     """Return a recipe as it is, and that of a class or function that makes a network."""
     if inspect.isclass(kind) and issubclass(kind, NetworkRecipe):
         return kind
-    return recipe_of(kind, given=frozenset({"in_size", "in_shape", "out_size", "key"}), base=OwnModule)
+    return recipe_of(kind, given=frozenset({"in_size", "in_shape", "out_size", "key"}), base=ModuleRecipe)
