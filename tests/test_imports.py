@@ -9,21 +9,10 @@ import pytest
 
 import flowsim
 
-LAB = (
-    "pydantic",
-    "pydantic_core",
-    "yaml",
-    "xarray",
-    "pandas",
-    "h5netcdf",
-    "h5py",
-    "bokeh",
-    "jinja2",
-    "matplotlib",
-    "filelock",
-)
-HEAVY = ("jax", "equinox", "diffrax", "numpy", "pydantic")
-LATER = ("pandas", "xarray", "matplotlib", "rich", "scipy", "optax", "h5py", "h5netcdf", "platformdirs", "IPython")
+LAB = ["pydantic", "pydantic_core", "yaml", "xarray", "pandas", "matplotlib", "bokeh", "jinja2"]
+LAB += ["h5netcdf", "h5py", "filelock"]
+HEAVY = ("jax", "equinox", "diffrax", "numpy")
+LATER = (*LAB, "rich", "scipy", "optax", "platformdirs", "IPython")
 
 
 def printed(code):

@@ -26,7 +26,8 @@ class NumberedLayers(NamedTuple):
         """Return a vector as the weights with zeros in all other layers."""
 
         def of_leaf(leaf: Array, numbers: np.ndarray) -> Array:
-            return jnp.where(_in_front(jnp.asarray(numbers) == layer, leaf.ndim), leaf, 0)
+            flags = jnp.asarray(numbers) == layer
+            return jnp.where(flags.reshape(flags.shape + (1,) * (leaf.ndim - flags.ndim)), leaf, 0)
 
         return jax.tree.map(of_leaf, vector, self.numbers)
 
@@ -36,11 +37,6 @@ class NumberedLayers(NamedTuple):
         for leaf, numbers in zip(jax.tree.leaves(entries), jax.tree.leaves(self.numbers), strict=True):
             total = total.at[numbers].add(jnp.sum(leaf, axis=tuple(range(np.ndim(numbers), leaf.ndim))))
         return total
-
-
-def _in_front(flags: Array, dimensions: int) -> Array:
-    """Return flags with further axes of length one behind."""
-    return flags.reshape(flags.shape + (1,) * (dimensions - flags.ndim))
 
 
 class Layered(eqx.Module):

@@ -28,7 +28,18 @@ def stack(weights: Sequence[ArrayLike]) -> Stacks:
         raise TypeError(f"weights must be a list of matrices, W_1 first, got a {type(weights).__name__}")
     if len(weights) == 0:
         raise ValueError("a network needs at least one weight matrix, got an empty list")
-    runs = [_as_run(number, weight) for number, weight in enumerate(weights, start=1)]
+    runs = []
+    for number, entry in enumerate(weights, start=1):
+        expected = f"weight {number} must be a floating-point matrix (out, in)"
+        if not isinstance(entry, jax.Array) and np.asarray(entry).dtype.kind not in "iuf":
+            raise ValueError(f"{expected}, got {np.asarray(entry).dtype}")
+        weight = jnp.asarray(entry)
+        if weight.ndim not in (2, 3) or 0 in weight.shape or not jnp.issubdtype(weight.dtype, jnp.floating):
+            raise ValueError(f"{expected}, got shape {weight.shape} of {weight.dtype}")
+        run = weight if weight.ndim == 3 else weight[None]
+        if run.shape[0] > 1 and run.shape[1] != run.shape[2]:
+            raise ValueError(f"weight {number} stacks several layers, so it must be square, got shape {run.shape}")
+        runs.append(run)
     for number, (below, above) in enumerate(pairwise(runs), start=2):
         if below.shape[1] != above.shape[2]:
             raise ValueError(
@@ -37,20 +48,6 @@ def stack(weights: Sequence[ArrayLike]) -> Stacks:
             )
     groups = [list(group) for _, group in groupby(runs, key=lambda run: run.shape[1:])]
     return tuple(group[0] if len(group) == 1 else jnp.concatenate(group) for group in groups)
-
-
-def _as_run(number: int, given: ArrayLike) -> Float[Array, "layers out in"]:
-    if not isinstance(given, jax.Array) and np.asarray(given).dtype.kind not in "iuf":
-        raise ValueError(f"weight {number} must be a floating-point matrix (out, in), got {np.asarray(given).dtype}")
-    weight = jnp.asarray(given)
-    if weight.ndim not in (2, 3) or 0 in weight.shape or not jnp.issubdtype(weight.dtype, jnp.floating):
-        raise ValueError(
-            f"weight {number} must be a floating-point matrix (out, in), got shape {weight.shape} of {weight.dtype}"
-        )
-    run = weight if weight.ndim == 3 else weight[None]
-    if run.shape[0] > 1 and run.shape[1] != run.shape[2]:
-        raise ValueError(f"weight {number} stacks several layers, so it must be square, got shape {run.shape}")
-    return run
 
 
 def unstack(stacks: Stacks) -> tuple[Float[Array, "*batch _out _in"], ...]:
@@ -66,7 +63,12 @@ def gaussian(
     With `fan_in` those of W_k are N(0, scale²/d_{k−1}).
     """
     check_widths(widths)
-    _check_scale(scale)
+    # Of a traced scale the shape and the type alone are there to be checked.
+    traced = isinstance(scale, Tracer)
+    number: Any = scale if traced else np.asarray(scale)
+    if number.dtype.kind not in "iuf" or number.shape != () or not (traced or number >= 0):
+        found = f"numbers of shape {number.shape} and type {number.dtype}" if traced else repr(scale)
+        raise ValueError(f"scale must be a standard deviation, zero or more, got {found}")
     shapes = list(zip(widths[1:], widths[:-1], strict=True))
     runs = [(shape, len(list(run))) for shape, run in groupby(shapes)]
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
@@ -75,15 +77,6 @@ def gaussian(
         (scale / shape[1] ** 0.5 if fan_in else scale) * standard_normal(key, number, (count, *shape), dtype)
         for number, (shape, count) in enumerate(runs)
     )
-
-
-def _check_scale(scale: Any) -> None:
-    """Raise `ValueError` for what is no standard deviation; of one that is traced, the shape and the type are known."""
-    traced = isinstance(scale, Tracer)
-    known = scale if traced else np.asarray(scale)
-    if known.dtype.kind not in "iuf" or known.shape != () or not (traced or known >= 0):
-        found = f"numbers of shape {known.shape} and type {known.dtype}" if traced else repr(scale)
-        raise ValueError(f"scale must be a standard deviation, zero or more, got {found}")
 
 
 def check_widths(widths: Sequence[int]) -> None:

@@ -257,7 +257,17 @@ def _numbers(file: Path, header: list[str], rows: Iterator[tuple[int, list[str]]
             parsed = [math.nan]
         if not all(map(math.isfinite, parsed)):
             for position in sorted(positions):
-                _check_finite_text(f"{file}, row {number}, column {header[position]!r}", cells[position])
+                place, text = f"{file}, row {number}, column {header[position]!r}", cells[position]
+                try:
+                    value = _number(text)
+                except ValueError as error:
+                    if text.strip().casefold() not in _MISSING:
+                        found = f"{reprlib.repr(text)} is not a number"
+                        expected = "expected one written like 12.5 or 3e-4; labels of classes take kind: labelled"
+                        raise DataError(f"{place}: {found}: {expected}") from error
+                    value = math.nan
+                if not math.isfinite(value):
+                    raise not_finite(place, value, found=text)
         values.extend(parsed)
     if not values:
         raise DataError(f"{file}: there are no rows of data: expected at least one")
@@ -269,19 +279,6 @@ def _number(text: str) -> float:
     if "_" in text or not (text.isascii() or text.strip().isascii()):
         raise ValueError(text)
     return float(text)
-
-
-def _check_finite_text(place: str, text: str) -> None:
-    try:
-        number = _number(text)
-    except ValueError as error:
-        if text.strip().casefold() not in _MISSING:
-            found = f"{reprlib.repr(text)} is not a number"
-            expected = "expected one written like 12.5 or 3e-4; labels of classes take kind: labelled"
-            raise DataError(f"{place}: {found}: {expected}") from error
-        number = math.nan
-    if not math.isfinite(number):
-        raise not_finite(place, number, found=text)
 
 
 def check_labelled(X: NDArray, y: NDArray, *, X_place: str, y_place: str) -> None:
