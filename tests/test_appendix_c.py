@@ -5,13 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray
-from matplotlib.figure import Figure
 
 import flowsim
 from flowsim import Outcome, cli
 from flowsim.papers.marion_chizat_2024.edge_claims import noisy_claims
 from flowsim.papers.marion_chizat_2024.measures import over_edge
-from flowsim.papers.marion_chizat_2024.panels import draw_over_edge
+from flowsim.papers.marion_chizat_2024.panels import sharpness_over_edge
 from flowsim.report.sweeps import runs
 
 SHIPPED = Path(__file__).parents[1] / "scenarios" / "appendix_c.yaml"
@@ -68,12 +67,10 @@ def test_every_claim_holds_of_runs_at_the_edge_and_fails_of_others():
 
 
 def test_the_panel_shows_every_run_and_the_median_of_each_learning_rate():
-    axes = Figure().add_subplot()
-    draw_over_edge(axes, with_half(0, slice(3), 0))
-    dots, line, others, _ = axes.lines[:4]
-    assert sorted(dots.get_ydata()) == [0.5] * 3 + [1.0] * 5
-    np.testing.assert_allclose(line.get_ydata(), [0.5, 1.0], rtol=1e-12)
-    assert len({*dots.get_xdata(), *others.get_xdata()}) == 4  # side by side
+    dots, line, others, _ = sharpness_over_edge(with_half(0, slice(3), 0)).curves
+    assert sorted(dots.y) == [0.5] * 3 + [1.0] * 5
+    np.testing.assert_allclose(line.y, [0.5, 1.0], rtol=1e-12)
+    assert len({*dots.x, *others.x}) == 4  # side by side
 
 
 @pytest.mark.slow

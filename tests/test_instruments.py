@@ -391,18 +391,16 @@ class TestAlongTheStep:
 
 @pytest.mark.slow
 def test_a_run_records_draws_and_shows_them(linear, risk):
-    from flowsim.report.maps import layer_figure, spectrum_figure
-
     probes = [SpectralDensity(exact=False, vectors=3, products=5), LayerSharpness(), Balancedness()]
     run = flowsim.descend(linear, risk, learning_rate=0.05, steps=30, probes=probes)
     printed, runs = str(run), run.to_dataset()
     assert ("trace" in printed, "nodes" in printed) == (True, False)
-    drawn = run.figures().keys()
-    assert {"spectrum", "spectrum_trace", "layer_sharpness", "balancedness_drift"} <= drawn
-    assert not {"spectrum_nodes", "spectrum_weights"} & drawn
+    drawn = run.figures()
+    assert {"spectrum", "spectrum_trace", "layer_sharpness", "balancedness_drift"} <= set(drawn)
+    assert not {"spectrum_nodes", "spectrum_weights"} & set(drawn)
     assert runs["spectrum_nodes"].dims[2:] == ("spectrum_nodes_0", "spectrum_nodes_1")
-    assert len(spectrum_figure(runs).axes) == 3  # above and below, and the colours
-    axes = layer_figure(runs, "layer_sharpness").axes[0]
+    assert len(drawn["spectrum"].axes) == 3  # above and below, and the colours
+    axes = drawn["layer_sharpness"].axes[0]
     assert "0.05" in axes.get_title()
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2", "3"]
 

@@ -171,8 +171,8 @@ def test_figure_3_shows_the_share_of_the_runs_that_diverge(sweep):
 @pytest.mark.slow
 def test_figure_6_regresses_the_gap_on_the_sharpness(with_test_set):
     _, scatter = _drawn(6, with_test_set).axes
-    flow, descent = scatter.collections
-    assert (len(flow.get_offsets()), flow.get_label()) == (len(SCALES) * REPETITIONS, "limit of GF")
+    flow, descent, _ = scatter.lines
+    assert (len(flow.get_xdata()), flow.get_label()) == (len(SCALES) * REPETITIONS, "limit of GF")
     assert descent.get_label() == r"GD, $\eta = 0.02$"
     assert "slope 0.5" in scatter.get_title()
 

@@ -17,6 +17,7 @@ from .figures import (
     sharpness_figure as sharpness_figure,
     squared_distance_figure as squared_distance_figure,
     sweep_figures as sweep_figures,
+    theory_figures as theory_figures,
 )
 from .frame import statements_frame as statements_frame
 from .side_by_side import SideBySide as SideBySide, side_by_side as side_by_side
@@ -31,7 +32,6 @@ from .sweeps import (
     sweep_table as sweep_table,
 )
 from .table import render as render, rows as rows, summary as summary, tables as tables
-from .theory_figures import theory_figures as theory_figures
 from .theory_table import (
     table_of_statements as table_of_statements,
     theory_summary as theory_summary,

@@ -1,4 +1,4 @@
-"""Figures of runs beside a flow and of any sweep, and one quantity of either in axes of a user's own."""
+"""Figures of runs beside a flow, of any sweep and of the theory, and one quantity of runs in axes of a user's own."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,15 +9,23 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..results import TheoryResults
 from ..results.runs import RUN
 from ..results.schema import RECORD, SHARPNESS
-from .maps import layer_figure, spectrum_figure
-from .models import model_figures
-from .panels import NODES, PATH, SideBySidePanels, TrajectoryPanels
+from .panels import (
+    NODES,
+    PATH,
+    SideBySidePanels,
+    TrajectoryPanels,
+    layer_panels,
+    model_panels,
+    plane_panels,
+    spectrum_panels,
+)
 from .panels.sweep import DIVERGED, SweepPanels, quantities
-from .plane import plane_figures
+from .panels.theory import TheoryPanels
 from .probes_table import ROWS, file_name, overlaid_probes, own_probes
-from .render_paper import draw_panel, draw_sweep_panel, figure_of, figure_of_facets
+from .render_paper import draw_panel, figure_of
 from .style import STYLE
 from .sweeps import runs
 
@@ -32,19 +40,28 @@ def figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     "spectrum", "plane" and "sharpest_plane" where they were asked for, and one of the models of each descent.
     """
     panels = TrajectoryPanels.of(dataset)
-    drawn: dict[str, Figure | None] = {**plane_figures(dataset)} if PATH in dataset else {}
+    made: dict[str, Figure] = {}
+    for panel in plane_panels(panels) if PATH in dataset else ():
+        made[panel.name] = figure_of([panel], (3.3, 3.0))
+    maps = {"spectrum": spectrum_panels(panels)} if NODES in dataset else {}
     for name in own_probes(dataset):
-        as_map = dataset[name].attrs.get("drawn") in ROWS
-        drawn[file_name(name)] = layer_figure(dataset, name) if as_map else figure_of(panels.panel(name))
-    if NODES in dataset:
-        drawn["spectrum"] = spectrum_figure(dataset)
-    made = {name: figure for name, figure in drawn.items() if figure is not None}
-    made[panels.measure_of_progress] = figure_of(panels.panel(panels.measure_of_progress))
-    if panels.is_followed("sharpness"):
-        made["sharpness"] = figure_of(panels.panel("sharpness"))
-    if panels.shown.others and panels.shown.has_flow:
-        made["distance"] = figure_of(panels.panel("distance"))
-    return made | model_figures(dataset)
+        if (drawn := dataset[name].attrs.get("drawn")) in ROWS:
+            maps[file_name(name)] = layer_panels(panels, name, rows=ROWS[drawn])
+        else:
+            made[file_name(name)] = figure_of([panels.panel(name)], balanced=False)
+    for name, shown in maps.items():
+        rows = 2 if name == "spectrum" else 1
+        columns = len(shown) // rows
+        if columns:  # one or two columns of a paper
+            size = (3.3 if columns == 1 else 6.6, 2.0 * rows + 0.2)
+            made[name] = figure_of(shown, size, columns=columns, sharex="row", sharey="row")
+    others = [*filter(panels.is_followed, [SHARPNESS]), *(["distance"] if panels.has_distances else [])]
+    for name in (panels.measure_of_progress, *others):
+        made[name] = figure_of([panels.panel(name)], balanced=False)
+    for name, shown in model_panels(dataset).items():
+        made[name] = figure_of(shown, (3.3, 4.6), sharex="col")
+        made[name.replace("models", "models_sharpness")] = figure_of(shown[:1], (3.3, 2.2))
+    return made
 
 
 def pictures(dataset: xarray.Dataset) -> dict[str, str]:
@@ -64,7 +81,7 @@ def squared_distance_figure(dataset: xarray.Dataset) -> Figure:
     Networks without a regressor show the excess risk instead, or the risk where its minimum is unknown.
     """
     panels = TrajectoryPanels.of(dataset)
-    return figure_of(panels.panel(panels.measure_of_progress))
+    return figure_of([panels.panel(panels.measure_of_progress)], balanced=False)
 
 
 def sharpness_figure(dataset: xarray.Dataset) -> Figure:
@@ -74,12 +91,12 @@ def sharpness_figure(dataset: xarray.Dataset) -> Figure:
     Where it was asked for, thin black lines with the marks of the descents show how sharp the limit of the flow from
     their points is.
     """
-    return figure_of(TrajectoryPanels.of(dataset).panel("sharpness"))
+    return figure_of([TrajectoryPanels.of(dataset).panel("sharpness")], balanced=False)
 
 
 def distance_figure(dataset: xarray.Dataset) -> Figure:
     """Return the distance ‖W_GD(t/η) − W_GF(t)‖ against time, and where each run first reaches its edge."""
-    return figure_of(TrajectoryPanels.of(dataset).panel("distance"))
+    return figure_of([TrajectoryPanels.of(dataset).panel("distance")], balanced=False)
 
 
 def sweep_figures(dataset: xarray.Dataset, *, facets: int = 4, others: int = 6) -> dict[str, Figure]:
@@ -102,17 +119,32 @@ def sweep_figures(dataset: xarray.Dataset, *, facets: int = 4, others: int = 6) 
     for quantity in quantities(dataset):
         most = len(runs.others(dataset)) if quantity == DIVERGED else others
         panels = SweepPanels.of(dataset, facets=facets, others=most).panels(quantity)
-        made["divergence" if quantity == DIVERGED else quantity] = figure_of_facets(panels)
+        columns, rows = min(len(panels), 2), (len(panels) + 1) // 2
+        made["divergence" if quantity == DIVERGED else quantity] = figure_of(
+            panels, (3.3 * columns, 2.25 * rows + 0.4), columns=columns, sharex="col", sharey="all"
+        )
+    return made
+
+
+def theory_figures(results: TheoryResults) -> dict[str, Figure]:
+    """Return the figures by name: "theory", where statements depend on time, and "conditioning", for several Λ/λ."""
+    panels, made = TheoryPanels.of(results.flows), {}
+    if panels.names:
+        columns, rows = len(panels.keys), len(panels.names)
+        size = (0.9 + 1.7 * columns, 0.5 + 1.15 * rows)
+        made["theory"] = figure_of(panels.figure(), size, columns=columns, sharex="col", balanced=False)
+    if (conditioning := panels.conditioning()) is not None:
+        made["conditioning"] = figure_of([conditioning])
     return made
 
 
 def figures_of_folders(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Figure]:
     """Return the figures of several data sets of trajectories over each other, as `figures` has them; not of models."""
     panels = SideBySidePanels.of(datasets)
-    beside = any(part.shown.others and part.shown.has_flow for part in panels.parts.values())
+    beside = any(part.has_distances for part in panels.parts.values())
     known = [*filter(panels.is_followed, [SHARPNESS]), panels.measure_of_progress, *(["distance"] if beside else [])]
     asked = [*known, *filter(panels.is_followed, overlaid_probes(datasets.values()))]
-    return {file_name(name): figure_of(panels.panel(name), size=_ACROSS) for name in dict.fromkeys(asked)}
+    return {file_name(name): figure_of([panels.panel(name)], _ACROSS, balanced=False) for name in dict.fromkeys(asked)}
 
 
 def plot_folders(datasets: Mapping[str, xarray.Dataset], quantity: str, ax: Axes | None = None) -> Axes:
@@ -157,12 +189,10 @@ def plot_sweep(
 
     def draw(axes: Axes) -> None:
         before = axes.viewLim.frozen() if axes.has_data() else None
-        draw_sweep_panel(axes, panel)
+        draw_panel(axes, panel)
         if before is not None:  # what was drawn there before stays in view
             axes.set_xlim(min(before.x0, axes.viewLim.x0), max(before.x1, axes.viewLim.x1))
             axes.set_ylim(min(before.y0, axes.viewLim.y0), max(before.y1, axes.viewLim.y1))
-        if panel.title:
-            axes.set_title(panel.title)
 
     return _drawn(draw, ax)
 

@@ -14,6 +14,7 @@ STYLE: dict[Any, Any] = {
     "figure.figsize": (3.3, 2.5),
     "font.size": 7.0,
     "axes.labelsize": 8.0,
+    "axes.titlesize": 8.0,
     "xtick.labelsize": 7.0,
     "ytick.labelsize": 7.0,
     "legend.fontsize": 7.0,
@@ -57,6 +58,7 @@ LIMITS: dict[str, Any] = {
 }
 INITIAL: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (6, 1.5, 1, 1.5)), "zorder": 2.6}
 POINTS: dict[str, Any] = {"color": "0.6", "linestyle": "none", "marker": "o", "markersize": 2.2, "zorder": 2.3}
+POINTS |= {"alpha": 1.0}  # also where the page shows them faint
 THRESHOLD: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2.05}
 THRESHOLD_ID = "threshold"
 """By which a legend knows the lines 2/η, which have no label of their own."""

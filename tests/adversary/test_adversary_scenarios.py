@@ -260,7 +260,7 @@ def test_the_threshold_of_a_rate_of_almost_nothing_does_not_overflow_its_axis():
     from matplotlib.figure import Figure
 
     from flowsim.report.panels.sweep import SweepPanels
-    from flowsim.report.render_paper import draw_sweep_panel
+    from flowsim.report.render_paper import draw_panel
     from flowsim.results.runs import GRADIENT_DESCENT, Run, run_coordinates
 
     rates = Run(GRADIENT_DESCENT, 1e-300), Run(GRADIENT_DESCENT, 0.1)
@@ -275,5 +275,5 @@ def test_the_threshold_of_a_rate_of_almost_nothing_does_not_overflow_its_axis():
     (panel,) = SweepPanels.of(swept, facets=1, others=2).panels("sharpness")
     assert [guide.value for guide in panel.guides] == [20.0]
     axes = Figure().add_subplot()
-    draw_sweep_panel(axes, panel)
+    draw_panel(axes, panel)
     assert axes.get_yscale() == "log"

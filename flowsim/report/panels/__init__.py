@@ -1,5 +1,7 @@
 """What figures and the page show, described once: axes, curves, bands, guides and names of every panel."""
 
+from .maps import layer_panels as layer_panels, spectrum_panels as spectrum_panels
+from .models import model_panels as model_panels
 from .oscillation import envelope_of as envelope_of, oscillates as oscillates
 from .panel import (
     FURTHEST as FURTHEST,
@@ -10,7 +12,10 @@ from .panel import (
     Curve as Curve,
     Guide as Guide,
     Key as Key,
+    Mesh as Mesh,
     Panel as Panel,
+    Symlog as Symlog,
+    data_limits as data_limits,
     subsample as subsample,
 )
 from .plane import PATH as PATH, plane_panels as plane_panels

@@ -66,6 +66,18 @@ def envelope_of(
     return Envelope(low, high)
 
 
+def middle_and_range(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...] | None:
+    """Return times, middle, lower and upper end of the range of values that oscillate, `None` for others.
+
+    Between two groups of records only their range is known, and no line is drawn there.
+    """
+    envelope = envelope_of(times, values)
+    if envelope is None:
+        return None
+    known = np.isfinite(envelope.low)
+    return tuple(part[known] for part in (times, envelope.middle, envelope.low, envelope.high))
+
+
 def _oscillates_in_groups(values: np.ndarray, group: np.ndarray, smallest: float) -> bool:
     """Tell whether values go up and down in the groups after the first, of a few consecutive records each.
 

@@ -1,4 +1,4 @@
-"""What a panel shows, described once, for two renderers: one draws the figures of a paper and one the page.
+"""What a panel shows, described once, for two renderers: Matplotlib draws figures of a paper, Bokeh those of the page.
 
 What quantities are called stands here too, in plain text and in Matplotlib's mathematics.
 """
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from ...comparison.sharpness_along import LIMIT
 from ...formatting import format_number
@@ -37,13 +38,26 @@ HEADINGS = {
 
 
 @dataclass(frozen=True)
+class Symlog:
+    """The scale of an axis of a figure, linear up to `until` on both sides of zero, and logarithmic beyond.
+
+    On each side of zero the linear part is as wide as so many `decades`.
+    """
+
+    until: float
+    limits: Limits
+    decades: float = 0.4
+
+
+@dataclass(frozen=True)
 class Axis:
     """An axis, `label` in Matplotlib's mathematics and `words` in plain text, and its limits on either scale.
 
-    `logarithmic` is the scale at first, and `log` is `None` where nothing is positive. With `linear_until` a figure's
-    logarithmic axis is linear up to there. `last` is where the last curve ends, which may be far beyond the limits.
-    `at` are the points that all curves share, in words `places`. An axis with names of its own has them in `ticks`, at
-    the places `at`, as where the values are no numbers.
+    `logarithmic` is the scale at first, and `log` is `None` where nothing is positive. In a figure `symlog` replaces
+    both scales. `last` is where the last curve ends, which may be far beyond the limits. `at` are the points that all
+    curves share, in words `places`; `ticks` are names of the points `at`, as of values that are no numbers. Of an axis
+    without such points `most_ticks` limits the number of ticks; those of `integers` are whole numbers.
+    A figure has the label in the size `label_size`, in points, where there is little room.
     """
 
     label: str
@@ -51,11 +65,14 @@ class Axis:
     linear: Limits
     log: Limits | None = None
     logarithmic: bool = False
-    linear_until: float | None = None
+    symlog: Symlog | None = None
     last: float = 0.0
     ticks: tuple[str, ...] | None = None
     at: tuple[float, ...] = ()
     places: tuple[str, ...] = ()
+    most_ticks: int | None = None
+    label_size: float | None = None
+    integers: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -81,8 +98,10 @@ class Key:
 class Curve:
     """A line through points, or with `line=False` the points alone; from `low` to `high` there may be a band.
 
-    Markers stand at the values `marks` of x. `named` tells whether it is in the legend of a figure. Of two curves of
-    one key, as the sides of a statement, `side` says which this is. `look` holds how it differs from its key's.
+    With `line=False` a band is drawn alone; `band` holds its look in figures. Markers stand at the values `marks` of x.
+    `named` tells whether the curve is in the legend of a figure. Of two curves of one key, as the sides of a
+    statement, `side` says which this is. `look` holds what differs from the look of the key, in figures alone but for
+    the dashes.
 
     Where x is not time, a point may be where the run was at one of the `times`; with `frames`, a row for each of the
     `times`, the whole curve changes: `y` is the last row.
@@ -101,14 +120,15 @@ class Curve:
     side: str = ""
     times: np.ndarray | None = None
     frames: np.ndarray | None = None
+    band: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Guide:
-    """A line across a panel: dashed an edge of stability; `dotted` a bound.
+    """A line across a panel: dashed an edge of stability; `dotted` a bound; `upright` at a value of x.
 
-    It has the colour of `key`, or that of text; `label` is its name in the margin of a figure, and `words` that in the
-    margin of the page, in plain text.
+    It has the colour of `key`, or that of text; `look` holds what else a figure shows differently. `label` is its name
+    in the margin of a figure, and `words` that in the margin of the page, in plain text.
     """
 
     value: float
@@ -116,6 +136,23 @@ class Guide:
     label: str | None = None
     words: str = ""
     dotted: bool = False
+    upright: bool = False
+    look: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Colours for the `values` of the cells between the `sides` along x and the `edges` along y.
+
+    The scale of colours is called `label`, and goes over the `limits`.
+    """
+
+    sides: Float[np.ndarray, " columns+1"]
+    edges: Float[np.ndarray, " rows+1"]
+    values: Float[np.ndarray, "rows columns"]
+    label: str
+    limits: Limits
+    logarithmic: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,8 +161,10 @@ class Panel:
 
     A touch of a curve tells the columns `told`, by title. `overlays` are what a figure draws over the curves; the page
     has panels of their own for them. `title` names the place of a panel among others, and `statistic` says in a
-    sentence what curves and bands are. Of a figure, `whiskers` stand in place of bands, and its legend calls dashed
-    guides `edge` and names dotted lines if they are `bounds` on the sharpness; bands of runs have the `strength`.
+    sentence what curves and bands are. The rest is about figures: a `mesh` lies below the curves; `whiskers` replace
+    bands; the legend calls dashed guides `edge` and names dotted lines if they are `bounds` on the sharpness; `legend`
+    holds Matplotlib's options of a legend within the panel; `letter` is in the corner; with `leaders` the names of the
+    guides are moved apart in the margin, and lines lead to them.
     """
 
     name: str
@@ -142,7 +181,10 @@ class Panel:
     whiskers: bool = False
     edge: str = ""
     bounds: bool = False
-    strength: float = 0.3
+    mesh: Mesh | None = None
+    legend: Mapping[str, Any] = field(default_factory=dict)
+    letter: str = ""
+    leaders: bool = False
 
 
 def subsample(entries: Sequence[Any], most: int) -> list[Any]:

@@ -1,10 +1,12 @@
 """The panels of the paths of all runs in a plane of the weights."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from ...dynamics import Outcome
 from ...results.runs import RecordedRun
 from ..style import CROSSING
 from .panel import Axis, Curve, Key, Panel, data_limits
@@ -12,6 +14,7 @@ from .trajectories import TrajectoryPanels
 
 PATH, SHARPEST = "path_weights", "path_sharpest"
 _START = Key("start", "start", "start", CROSSING)
+_END: dict[str, Any] = {"linestyle": "none", "markersize": 5.0, "markeredgecolor": "black", "zorder": 5}
 
 
 def plane_panels(panels: TrajectoryPanels) -> list[Panel]:
@@ -23,7 +26,7 @@ def plane_panels(panels: TrajectoryPanels) -> list[Panel]:
     if not runs:
         return []
     points = [run.along(PATH).astype(float)[_has_path(run)] for run in runs]
-    calm = [path for run, path in zip(runs, points, strict=True) if run.outcome.name != "DIVERGED"] or points
+    calm = [path for run, path in zip(runs, points, strict=True) if run.outcome is not Outcome.DIVERGED] or points
     heading, said = "Paths of the weights", "paths of the weights"
     if calm[0].shape[1] == 2 and not _projected(panels):
         axes, words = np.eye(2), ["change of the first weight", "change of the second weight"]
@@ -93,15 +96,18 @@ def _panel(
 ) -> Panel:
     """Return the panel of the paths in the plane of two vectors, in view what is `seen`."""
     keyed = [(key, run) for key, run in panels.keyed_runs if _has_path(run).any()]
-    curves = []
+    curves, overlays = [], []
     for (key, run), path in zip(keyed, points, strict=True):
         x, y = axes @ path.T
-        curves.append(Curve(key, x, y, times=run.along("time")[_has_path(run)]))
-    start = Curve(_START, *(axes @ points[0][:1].T), line=False)
+        curves.append(Curve(key, x, y, look={"marker": "none"}, times=run.along("time")[_has_path(run)]))
+        if run.outcome is not Outcome.DIVERGED:
+            look = _END | {"marker": key.look.get("marker", "o")}
+            overlays.append(Curve(key, x[-1:], y[-1:], line=False, named=False, look=look))
+    overlays.append(Curve(_START, *(axes @ points[0][:1].T), line=False))
     limits = [data_limits(values) or (0.0, 1.0) for values in axes @ np.concatenate(seen).T]
     beside = _projected(panels)
     named = [f"{word}\n{beside}".strip() for word in words]
     x, y = (Axis(one, one, limit) for one, limit in zip(named, limits, strict=True))
     description = f"{said}, {beside}" if beside else said
     told = (("t", "t"), (words[0].partition(" (")[0], "x"), (words[1].partition(" (")[0], "y"))
-    return Panel(name, heading, description, x, y, tuple(curves), overlays=(start,), told=told)
+    return Panel(name, heading, description, x, y, tuple(curves), overlays=tuple(overlays), told=told)

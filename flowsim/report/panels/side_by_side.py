@@ -94,7 +94,8 @@ class SideBySidePanels:
         panels = [part.panel(quantity) for part in known.values()]
         if not panels:
             raise ValueError(f"{quantity!r} is known only of runs that are not drawn: plot it of their folder alone")
-        curves = [replace(curve, named=False) for panel in panels for curve in panel.curves]
+        faint = {"alpha": 0.12}
+        curves = [replace(curve, named=False, band=faint) for panel in panels for curve in panel.curves]
         return replace(
             panels[0],
             x=_union([panel.x for panel in panels]),
@@ -102,7 +103,6 @@ class SideBySidePanels:
             curves=tuple(curves),
             guides=tuple(self._guides(known, panels)),
             overlays=(*self._legend(known), *_overlays(known, panels)),
-            strength=0.12,
         )
 
     def _guides(self, known: Mapping[str, TrajectoryPanels], panels: Sequence[Panel]) -> Iterator[Guide]:

@@ -10,7 +10,7 @@ import xarray
 from ...formatting import format_number
 from ...results.runs import GRADIENT_DESCENT, Run
 from ...results.schema import MEASURES
-from ..style import BOUND, INITIAL, POINTS, run_look
+from ..style import BOUND, FLOW, INITIAL, POINTS, run_look
 from ..sweeps import runs
 from ..sweeps.intervals import Interval, quartiles, share_interval
 from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Panel, data_limits, edge_in_words, label_of, subsample
@@ -221,7 +221,8 @@ def _critical_curves(part: xarray.Dataset) -> Iterator[Curve]:
 
 
 def _interval_curve(part: xarray.Dataset, key: Key, found: Interval) -> Curve:
-    return Curve(key, positions(part), found.estimate, found.low, found.high)
+    band = {"alpha": 0.14 if key.look is FLOW else 0.22, "zorder": key.look["zorder"] - 1}
+    return Curve(key, positions(part), found.estimate, found.low, found.high, band=band)
 
 
 def _by_repetition(values: xarray.DataArray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The panels of the theory: both sides of each statement along the flow, and the sharpness against the conditioning."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib
 import numpy as np
@@ -9,10 +9,14 @@ import numpy as np
 from ...results import CheckedFlow
 from ...theory import Statement
 from ..style import BOUND
-from .panel import INK, Axis, Curve, Guide, Key, Limits, Panel, data_limits, subsample
+from .panel import INK, Axis, Curve, Guide, Key, Limits, Panel, Symlog, data_limits, subsample
 
 _POINTS = {"marker": "o", "linestyle": "none", "markersize": 2.5}
 _SIDES = {"claimed smaller": {}, "claimed larger": {"linestyle": (0, (3, 2))}}
+_SIDE_KEYS = (
+    Key("claimed larger", "", "side claimed larger", {"color": "0.72", "linewidth": 2.6, "zorder": 2.2}),
+    Key("claimed smaller", "", "side claimed smaller", {"color": "black", "linewidth": 0.9, "zorder": 2.4}),
+)
 _RATIO = "Sharpness of the limit over the lower bound of Theorem 2, against the condition number Λ/λ of the data"
 
 
@@ -69,6 +73,29 @@ class TheoryPanels:
             told=(("side", "side"), ("t", "x"), ("value", "y")),
         )
 
+    def figure(self) -> list[Panel | None]:
+        """Return the panels of a figure, a row for each statement and a column for each depth.
+
+        Sides that agree lie on one another: the side claimed smaller is drawn inside the other.
+        """
+        drawn: list[Panel | None] = []
+        for row, name in enumerate(self.names):
+            for place, key in enumerate(self.keys):
+                panel = self.sides(name, [place])
+                if panel is not None:
+                    curves = [
+                        replace(curve, key=side, look={})
+                        for side in _SIDE_KEYS
+                        for curve in panel.curves
+                        if side.name == curve.side
+                    ]
+                    x = _time_since_escape(panel.curves[0].x) if curves else panel.x
+                    y = replace(panel.y, label="" if place else panel.y.label, most_ticks=4, label_size=7.0)
+                    title = "" if row else key.label
+                    panel = replace(panel, x=x, y=y, curves=tuple(curves), title=title)
+                drawn.append(panel)
+        return drawn
+
     def conditioning(self) -> Panel | None:
         """Return the panel of S over its lower bound against Λ/λ; `None` unless there are several of these.
 
@@ -103,8 +130,29 @@ class TheoryPanels:
             ),
             tuple(curves),
             guides=(Guide(1.0, words="lower bound", dotted=True),),
+            legend={"loc": "upper left"},
             told=(("Λ/λ", "x"), ("S / bound", "y")),
         )
+
+
+def _time_since_escape(times: np.ndarray, *, longest: float = 10.0) -> Axis:
+    """Return the axis of all times; the time before the escape is linear up to `longest` times that after it."""
+    name, before, after = "time since the escape", -times[0], float(times[-1])
+    if before <= longest * after:
+        start = float(min(times[0], 0))
+        return Axis(name, name, (start, after) if after > start else (start - 0.05, after + 0.05))
+    # Logarithmic on half of the width, then linear, with the time since the escape on a quarter.
+    scale = Symlog(after, (float(times[0]), after), float(np.log10(before / after) / 2))
+    far = 10.0 ** np.floor(np.log10(before))
+    middle = 10.0 ** np.round(np.log10(far * after) / 2)
+    power = 10.0 ** np.floor(np.log10(after))
+    rounded = power * max(digit for digit in (1, 2, 5) if digit * power <= after)
+    at = [-far, *([-middle] if middle < far / 80 else []), 0.0, rounded]
+    ticks = [  # times of thousands and more, which are powers of ten, as such
+        f"{time:g}" if abs(time) < 1000 else f"${'-' if time < 0 else ''}10^{{{np.log10(abs(time)):.0f}}}$"
+        for time in at
+    ]
+    return Axis(name, name, scale.limits, symlog=scale, at=tuple(map(float, at)), ticks=tuple(ticks))
 
 
 def _along_time(checked: CheckedFlow) -> dict[str, Statement]:

@@ -14,8 +14,8 @@ from ...formatting import format_number
 from ...results.runs import Recorded, RecordedRun, read_runs
 from ...results.schema import MEASURES
 from ..style import CROSSING, LIMITS, THRESHOLD, run_look
-from .oscillation import envelope_of, oscillates
-from .panel import HEADINGS, Axis, Curve, Guide, Key, Limits, Panel, edge_in_words, label_of, subsample
+from .oscillation import middle_and_range, oscillates
+from .panel import HEADINGS, Axis, Curve, Guide, Key, Limits, Panel, Symlog, edge_in_words, label_of, subsample
 from .view import Series, TimeView, linear_limits, log_limits, sharpness_limits, time_view
 
 _FROM_SHARPNESS = ("top_eigenvalues", "spectrum_top")
@@ -67,7 +67,7 @@ class TrajectoryPanels:
             linear=(-0.02 * end, end),
             log=(first if first < end else end / 1000, end),
             logarithmic=self.view.linear_until is not None,
-            linear_until=self.view.linear_until,
+            symlog=None if self.view.linear_until is None else Symlog(self.view.linear_until, (0, end)),
             last=float(np.max([run.along("time")[-1] for run in self.shown.runs])),
         )
 
@@ -76,6 +76,11 @@ class TrajectoryPanels:
         """What tells how far runs came: the squared distance, else the excess risk, else the risk."""
         measures = ("squared_distance", "excess_risk")
         return next((name for name in measures if np.isfinite(self.shown.leading.along(name)[0])), "risk")
+
+    @property
+    def has_distances(self) -> bool:
+        """Whether there is a flow, and runs whose distances from it are drawn."""
+        return bool(self.shown.others) and self.shown.has_flow
 
     def is_followed(self, quantity: str) -> bool:
         """Tell whether a run knows a quantity anywhere but at its end, or has no other record."""
@@ -106,7 +111,7 @@ class TrajectoryPanels:
         guides = tuple(self._guides(quantity, y.limits[1]))
         description = str(attributes.get("long_name", name))
         told = (("t", "x"), (words, "y"))
-        return Panel(quantity, heading, description, self.time, y, curves, guides, overlays, told)
+        return Panel(quantity, heading, description, self.time, y, curves, guides, overlays, told, leaders=True)
 
     def _axis(self, quantity: str, label: str, words: str, series: Sequence[Series]) -> Axis:
         """Return the vertical axis: logarithmic where anything is positive, of a probe where all of it is.
@@ -140,13 +145,10 @@ class TrajectoryPanels:
         found = columns(run, quantity, self.lines)
         for values, strength in zip(found, np.linspace(1.0, self.faintest, max(len(found), 2)), strict=False):
             one = _series(run, values)
-            x, y, low, high = one.times, one.values, None, None
-            possible = np.where((y > 0) | (not logarithmic), y, np.nan)
-            envelope = None if run.run.is_flow else envelope_of(x, possible)
-            if envelope is not None:
-                known = np.isfinite(envelope.low)  # what is between two groups of records is their range, not a line
-                x, y, low, high = (part[known] for part in (x, envelope.middle, envelope.low, envelope.high))
-            yield Curve(key, x, y, low, high, marks, float(strength), named=named and strength == 1.0)
+            possible = np.where((one.values > 0) | (not logarithmic), one.values, np.nan)
+            drawn = None if run.run.is_flow else middle_and_range(one.times, possible)
+            look = {"marks": marks, "alpha": float(strength), "named": named and strength == 1.0}
+            yield Curve(key, *(drawn or (one.times, one.values)), **look)
 
     def _guides(self, quantity: str, top: float) -> Iterator[Guide]:
         """Yield the edges of stability of what is their curvature, and the bounds of Theorem 2 on the sharpness."""
