@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import xarray
 from made_runs import BOUNDS, changed, made_comparison, made_run, with_runs
-from matplotlib.figure import Figure
 from table_checks import check_fits
 
 import flowsim

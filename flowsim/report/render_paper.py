@@ -104,7 +104,7 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
         if nonlinear and (described.at or described.most_ticks):
             axis.set_minor_formatter(NullFormatter())
         if described.label_size is not None:
-            axis.label.set_size(described.label_size)
+            axis.label.set_fontsize(described.label_size)
         if axis is axes.yaxis or not panel.whiskers:  # which stand beside the points
             set_limits(*(described.limits if symlog is None else symlog.limits))
     if (mesh := panel.mesh) is not None:

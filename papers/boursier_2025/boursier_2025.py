@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, final
+from typing import Annotated, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,14 +11,13 @@ import matplotlib.figure
 import numpy as np
 import xarray
 from jaxtyping import Array, Float
-from matplotlib.axes import Axes
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from flowsim.data import Data, DataSource
 from flowsim.kinds import validation_error
-from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, Drawing, set_ticks
+from flowsim.report.panels import INK, Axis, Curve, Key, Panel, axis_over
+from flowsim.report.render_paper import figure_of
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
@@ -152,30 +151,24 @@ class Grokking(Figure):
     def draw(self, results: Results) -> matplotlib.figure.Figure:
         """Return two panels: training and test risk over t, and test risk over λt."""
         found = courses(results.required("sweep"))
-        with matplotlib.rc_context(STYLE):
-            figure = Drawing(figsize=(6.6, 2.7), layout="constrained")
-            left, right = figure.subplots(1, 2, sharey=True)
-            for number, course in enumerate(found):
-                _draw(left, right, course, number / max(1, len(found) - 1))
-            left.plot([], [], color="0.4", linestyle=":", label="on the training samples")
-            for axes, label in ((left, "time $t$"), (right, r"slow time $\lambda t$")):
-                axes.set(xscale="log", yscale="log", xlabel=label)
-                set_ticks(axes)
-            left.set_ylim(1e-12, 1e3)
-            left.set_ylabel("risk without decay")
-            legend_above(figure)
-        return figure
-
-
-def _draw(left: Axes, right: Axes, course: Course, place: float) -> None:
-    """Draw the runs with one decay."""
-    colour = "black" if course.decay == 0 else matplotlib.colormaps["viridis"](0.9 - 0.8 * place)
-    name = "no decay" if course.decay == 0 else rf"$\lambda = 10^{{{np.log10(course.decay):.3g}}}$"
-    look: dict[str, Any] = {"color": colour, "linewidth": 1.0}
-    left.plot(course.t, course.test_risk, label=name, **look)
-    left.plot(course.t, course.risk, linestyle=":", **look)
-    if course.decay:
-        right.plot(course.decay * course.t, course.test_risk, **look)
+        left, right, dots = [], [], {"linestyle": ":"}
+        for number, course in enumerate(found):
+            shade = matplotlib.colormaps["viridis"](0.9 - 0.8 * number / max(1, len(found) - 1))
+            name = rf"$\lambda = 10^{{{np.log10(course.decay):.3g}}}$" if course.decay else "no decay"
+            key = Key("run", name, name, {"color": shade if course.decay else "black", "linewidth": 1.0})
+            left.append(Curve(key, course.t, course.test_risk))
+            left.append(Curve(key, course.t, course.risk, named=False, look=dots))
+            if course.decay:
+                right.append(Curve(key, course.decay * course.t, course.test_risk, named=False))
+        trained, none = "on the training samples", np.zeros(0)
+        left.append(Curve(Key(INK, trained, trained, {"color": "0.4", **dots}), none, none))
+        y = Axis("risk without decay", "risk without decay", (0.0, 1e3), (1e-12, 1e3), logarithmic=True)
+        panels = []
+        for label, words, curves in ((r"time $t$", "time t", left), (r"slow time $\lambda t$", "slow time λt", right)):
+            times = np.concatenate([none, *(curve.x for curve in curves)])
+            x = axis_over(label, words, times, logarithmic=True)
+            panels.append(Panel("risk", "Risk", f"risk against {words}", x, y, tuple(curves)))
+        return figure_of(panels, (6.6, 2.7), columns=2, sharey="row")
 
 
 def claims(found: list[Course], nonzero: float, *, fitted: float = 1e-3, general: float = 1e-2) -> Iterable[Claim]:

@@ -3,13 +3,12 @@
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import matplotlib.figure
 import numpy as np
 import xarray
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from pydantic_core import PydanticCustomError
 
 from flowsim.comparison.centres import DISTANCE, SHARPNESS, records_at
@@ -17,8 +16,9 @@ from flowsim.comparison.edge_statements import models_of
 from flowsim.comparison.models import GRADIENT
 from flowsim.kinds import validation_error
 from flowsim.probes import Oscillation
-from flowsim.report.render_paper import legend_above
-from flowsim.report.style import FLOW, STYLE, THRESHOLD, Drawing, set_ticks
+from flowsim.report.panels import Axis, Curve, Guide, Key, Panel, axis_over
+from flowsim.report.render_paper import figure_of
+from flowsim.report.style import FLOW
 from flowsim.results import Figure, Results
 from flowsim.results.runs import RecordedRun, read_runs
 from flowsim.scenarios import Scenario
@@ -62,40 +62,33 @@ class AtTheEdge(Figure):
         """Return two panels: sharpness and amplitude of the descents, of the gradient flow and of the models."""
         trajectories = results.required("trajectories")
         descents, flow = descents_of(trajectories), read_runs(trajectories).flow
-        with matplotlib.rc_context(STYLE):
-            figure = Drawing(figsize=(3.3, 4.2), layout="constrained")
-            sharpness, amplitude = figure.subplots(2, 1, sharex=True)
-            sharpness.plot(flow.along("time"), flow.along("sharpness"), **(FLOW | {"linewidth": 1.2, "label": "GF"}))
-            for number, one in enumerate(descents):
-                _draw(sharpness, amplitude, one, matplotlib.colormaps["viridis"](0.2 + 0.65 * number / len(descents)))
-            sharpness.set_ylabel("sharpness at the centre")
-            amplitude.set_ylabel("amplitude of the oscillation")
-            amplitude.set_xlabel(r"time $t = \eta k$")
-            highest = max((float(one.amplitude.max()) for one in descents), default=1.0)
-            amplitude.set_ylim(1e-4, max(3 * highest, 1e-3))
-            for axes in (sharpness, amplitude):
-                axes.set_yscale("log")
-                axes.set_xlim(0, max((float(one.times[-1]) for one in descents), default=1.0))
-                set_ticks(axes)
-            legend_above(figure)
-        return figure
-
-
-def _draw(sharpness: Axes, amplitude: Axes, one: "Descent", colour: Any) -> None:
-    """Draw one descent, wide and pale, its edge 2/η, and its models, which look the same at every learning rate."""
-    label = rf"GD, $\eta = {one.learning_rate:.3g}$"
-    for axes, values in ((sharpness, one.sharpness), (amplitude, one.amplitude)):
-        look = {"linewidth": 3.6, "solid_capstyle": "round", "alpha": 0.55, "zorder": 2.1}
-        axes.plot(one.times, values, color=colour, label=label, **look)
-    threshold = 2 / one.learning_rate
-    sharpness.axhline(threshold, color=colour, **THRESHOLD)
-    place = {"xycoords": sharpness.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
-    sharpness.annotate(r"$2/\eta$", xy=(1.0, threshold), xytext=(2, 0), va="center", fontsize=6.5, **place)
-    looks = (("#b2182b", (0, (4, 1))), ("#08306b", (0, (1, 1))), ("#7a3b9c", (0, (5, 1, 1, 1))))
-    for (shade, dashes), model in zip(itertools.cycle(looks), one.models, strict=False):
-        look = {"color": shade, "linestyle": dashes, "linewidth": 1.3, "zorder": 3.0, "label": f"{model.name} flow"}
-        sharpness.plot(one.times, model.sharpness, **look)
-        amplitude.plot(one.times, np.where(model.amplitude > 0, model.amplitude, np.nan), **look)
+        gradient_flow = Key("flow", "GF", "GF", FLOW | {"linewidth": 1.2})
+        sharpness = [Curve(gradient_flow, flow.along("time"), flow.along("sharpness").astype(float))]
+        amplitude, guides = [], []
+        for number, one in enumerate(descents):  # wide and pale; models look the same at every learning rate
+            colour = matplotlib.colormaps["viridis"](0.2 + 0.65 * number / len(descents))
+            wide = {"color": colour, "linewidth": 3.6, "solid_capstyle": "round", "alpha": 0.55, "zorder": 2.1}
+            key = Key("run", f"GD, η = {one.learning_rate:.3g}", rf"GD, $\eta = {one.learning_rate:.3g}$", wide)
+            guides.append(Guide(2 / one.learning_rate, key, r"$2/\eta$"))
+            sharpness.append(Curve(key, one.times, one.sharpness))
+            amplitude.append(Curve(key, one.times, one.amplitude))
+            looks = (("#b2182b", (0, (4, 1))), ("#08306b", (0, (1, 1))), ("#7a3b9c", (0, (5, 1, 1, 1))))
+            for (shade, dashes), model in zip(itertools.cycle(looks), one.models, strict=False):
+                look = {"color": shade, "linestyle": dashes, "linewidth": 1.3, "zorder": 3.0}
+                key = Key("model", f"{model.name} flow", f"{model.name} flow", look)
+                sharpness.append(Curve(key, one.times, model.sharpness))
+                amplitude.append(Curve(key, one.times, model.amplitude))
+        highest = max((float(one.amplitude.max()) for one in descents), default=1.0)
+        last, limits = max((float(one.times[-1]) for one in descents), default=1.0), (1e-4, max(3 * highest, 1e-3))
+        x, values = Axis(r"time $t = \eta k$", "time t = ηk", (0.0, last)), [curve.y for curve in sharpness]
+        values = np.concatenate([*values, [guide.value for guide in guides]])
+        up = axis_over("sharpness at the centre", "sharpness at the centre", values, logarithmic=True)
+        words = "amplitude of the oscillation"
+        panels = [
+            Panel("sharpness", "Sharpness", "sharpness against time", x, up, tuple(sharpness), tuple(guides)),
+            Panel("amplitude", "Amplitude", words, x, Axis(words, words, limits, limits, True), tuple(amplitude)),
+        ]
+        return figure_of(panels, (3.3, 4.2), sharex="col")
 
 
 @dataclass(frozen=True)

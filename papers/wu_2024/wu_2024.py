@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import matplotlib.figure
@@ -14,8 +14,9 @@ from pydantic_core import PydanticCustomError
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
 from flowsim.probes import NormalizedMargin
-from flowsim.report.render_paper import legend_above
-from flowsim.report.style import BOUND, STYLE, Drawing, run_look, set_ticks
+from flowsim.report.panels import INK, Axis, Curve, Key, Panel, axis_over
+from flowsim.report.render_paper import figure_of
+from flowsim.report.style import BOUND, run_look
 from flowsim.results import Figure, Results
 from flowsim.results.runs import RecordedRun, read_runs
 from flowsim.scenarios import Scenario
@@ -64,31 +65,19 @@ class RiskOverTime(Figure):
         """Return the figure of the flow, of the descents, and of 1/(γ²t)."""
         trajectories = results.required("trajectories")
         flow, descents = risk_curves_of(trajectories)
-        with matplotlib.rc_context(STYLE):
-            figure = Drawing(figsize=(3.3, 2.7), layout="constrained")
-            axes = figure.add_subplot()
-            for run, curve in zip(_flow_and_descents(trajectories), (flow, *descents), strict=True):
-                look = run_look(run.run)
-                marks = {"markevery": _evenly_marked(curve.times)} if "marker" in look else {}
-                axes.plot(curve.times[1:], curve.risk[1:], label=run.run.label, **{**look, **marks})
-            margin, last = margin_of([flow, *descents]), max(curve.times[-1] for curve in (flow, *descents))
-            times = np.array([1 / margin**2, last])
-            axes.plot(times, 1 / (margin**2 * times), label=r"$1/(\gamma^2 t)$", **BOUND)
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-            axes.set_xlim(0.2, 3 * last)
-            axes.set_ylim(bottom=min(curve.risk[-1] for curve in (flow, *descents[:1])) / 30)
-            axes.set_xlabel(r"time $t = \eta k$")
-            axes.set_ylabel(r"risk $R$")
-            set_ticks(axes)
-            legend_above(figure)
-        return figure
-
-
-def _evenly_marked(times: np.ndarray, count: int = 8) -> list[int]:
-    """Return some `count` records evenly spaced on a logarithmic axis, counted without the first one, at t = 0."""
-    spaced = np.geomspace(times[1], times[-1], count)
-    return np.unique(np.searchsorted(times[1:], spaced)).clip(max=len(times) - 2).tolist()
+        curves = []
+        for run, course in zip(_flow_and_descents(trajectories), (flow, *descents), strict=True):
+            key, times = Key("run", run.run.name, run.run.label, run_look(run.run)), course.times[1:]
+            marks = np.geomspace(times[0], times[-1], 8) if "marker" in key.look else None
+            curves.append(Curve(key, times, course.risk[1:], marks=marks))
+        margin, last = margin_of([flow, *descents]), max(course.times[-1] for course in (flow, *descents))
+        times = np.array([1 / margin**2, last])
+        curves.append(Curve(Key(INK, "1/(γ²t)", r"$1/(\gamma^2 t)$", BOUND), times, 1 / (margin**2 * times)))
+        x = Axis(r"time $t = \eta k$", "time t = ηk", (0, last), (0.2, 3 * last), logarithmic=True)
+        y = axis_over(r"risk $R$", "risk R", np.concatenate([curve.y for curve in curves]), logarithmic=True)
+        bottom = min(course.risk[-1] for course in (flow, *descents[:1])) / 30
+        y = replace(y, log=(bottom, y.log[1] if y.log else 1.0))
+        return figure_of([Panel("risk", "Risk", "risk against time", x, y, tuple(curves))], (3.3, 2.7))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import xarray
 from matplotlib.patheffects import Normal, Stroke
 
-from ...report.panels import FURTHEST, INK, LABELS, Axis, Curve, Guide, Key, Panel, data_limits, oscillates
+from ...report.panels import FURTHEST, INK, LABELS, Axis, Curve, Guide, Key, Panel, axis_over, oscillates
 from ...report.panels.oscillation import middle_and_range
 from ...report.panels.sweep import DIVERGED, MEDIANS, Facet, SweepPanels, axis_along, is_constant, positions
 from ...report.style import BOUND, FLOW as FLOW_LOOK, run_look
@@ -109,7 +109,7 @@ def critical_rates(dataset: xarray.Dataset) -> Panel:
         "critical-rates",
         "Squared distance after training",
         "squared distance after training against the learning rate",
-        Axis(r"learning rate $\eta$", "learning rate η", (0.0, 1.0), data_limits(across, logarithmic=True), True),
+        axis_over(r"learning rate $\eta$", "learning rate η", across, logarithmic=True),
         # The zero network is at ‖w*‖² = 1; the paper draws −0.01 to 0.21 of the squared distance divided by d = 5.
         Axis(LABELS["squared_distance"], "squared distance", (-0.05, 1.05)),
         tuple(curves),
@@ -131,9 +131,6 @@ def generalization(dataset: xarray.Dataset) -> Panel:
     dots: dict[str, Any] = {"linestyle": "none", "marker": look["marker"], "color": look["color"], "zorder": 2.4}
     dots |= {"markeredgewidth": 0, "markersize": 6**0.5}
     curves.append(Curve(Key("run", run.name, f"GD, {run.label}", dots), *_positive(points), alpha=0.7, line=False))
-    every = [np.concatenate(values) for values in zip(*((curve.x, curve.y) for curve in curves), strict=True)]
-    linear = [data_limits(values) or (0.0, 1.0) for values in every]
-    log = [data_limits(values, logarithmic=True) for values in every]
     found, title = regress(points), ""
     if found is not None:
         x = np.array([np.min(_positive(points)[0]), np.max(_positive(points)[0])])
@@ -143,14 +140,13 @@ def generalization(dataset: xarray.Dataset) -> Panel:
         curves.append(Curve(key, x, 10**found.intercept * x**found.slope))
         p = f"= {found.p_value:.1g}" if found.p_value >= 1e-16 else "< 1e-16"
         title = rf"slope {found.slope:.3g}, $R^2 = {found.r_squared:.2f}$, one-sided $p$ {p}"
-    across = Axis(r"sharpness $S$ after training", "sharpness after training", linear[0], log[0], log[0] is not None)
-    up = Axis("test risk − training risk", "test risk − training risk", linear[1], log[1], log[1] is not None)
+    across, up = (np.concatenate(values) for values in zip(*((one.x, one.y) for one in curves), strict=True))
     return Panel(
         "generalization",
         "Generalization",
         "generalization gap against the sharpness after training",
-        across,
-        up,
+        axis_over(r"sharpness $S$ after training", "sharpness after training", across, logarithmic=True),
+        axis_over("test risk − training risk", "test risk − training risk", up, logarithmic=True),
         tuple(curves),
         title=title,
         legend={"loc": "upper left", "handletextpad": 0.4},
@@ -174,14 +170,12 @@ def sharpness_over_edge(dataset: xarray.Dataset) -> Panel:
         points = places.ravel(), np.minimum(values.values.ravel(), top)
         curves.append(Curve(key, *points, alpha=0.45, line=False, named=False, look=dots))
         curves.append(Curve(key, x, median(values).values))
-    across = axis_along(dataset)
-    every = np.concatenate([curve.x for curve in curves])
-    limits = {"linear": data_limits(every) or (0.0, 1.0), "log": data_limits(every, logarithmic=True)}
+    across, limits = axis_along(dataset), axis_over("", "", np.concatenate([curve.x for curve in curves]))
     return Panel(
         "over-edge",
         "Sharpness over 2/η",
         "sharpness after training over 2/η",
-        replace(across, **limits),
+        replace(across, linear=limits.linear, log=limits.log),
         Axis(r"sharpness over $2/\eta$, $S\eta/2$", "sharpness over 2/η", (0.0, top)),
         tuple(curves),
         (Guide(1.0, Key(INK, "", "", {"color": "0.4"})),),
@@ -210,15 +204,15 @@ def single_run(dataset: xarray.Dataset, flow: RecordedRun, descent: RecordedRun)
         # The sharpness is continued beyond the limit of the flow, where the distance is rounding.
         if quantity == "sharpness" and flow.outcome.converged and times[-1] < last:
             times, values = np.append(times, last), np.append(values, values[-1])
-        drawn = middle_and_range(steps, descent.along(quantity)) or (steps, descent.along(quantity))
+        drawn = middle_and_range(steps, descent.along(quantity))
         curves, guides = [Curve(_GF, times, values), Curve(key, *drawn, marks=marks)], []
-        every = np.concatenate([values, *drawn[1:]])
-        log = data_limits(every, logarithmic=True)
+        every = np.concatenate([values, *(part for part in drawn[1:] if part is not None)])
+        y = axis_over(LABELS[quantity], quantity.replace("_", " "), every, logarithmic=True)
         if quantity == "sharpness":
-            log, curves, guides = SHARPNESS_LIMITS, [*curves, *bounding], [*bounds]
+            y = replace(y, log=SHARPNESS_LIMITS, logarithmic=True)
+            curves, guides = [*curves, *bounding], [*bounds]
             if shown.threshold < FURTHEST:  # or a logarithmic axis would have no room above it
                 guides.append(Guide(float(shown.threshold), key))
-        y = Axis(LABELS[quantity], quantity.replace("_", " "), data_limits(every) or (0.0, 1.0), log, log is not None)
         name = f"single-{quantity}"
         panels.append(Panel(name, y.words.capitalize(), f"{y.words} against steps", x, y, tuple(curves), tuple(guides)))
     return panels

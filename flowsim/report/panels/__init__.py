@@ -15,6 +15,7 @@ from .panel import (
     Mesh as Mesh,
     Panel as Panel,
     Symlog as Symlog,
+    axis_over as axis_over,
     data_limits as data_limits,
     subsample as subsample,
 )

@@ -11,7 +11,7 @@ from ...comparison.edge_statements import models_of
 from ...comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
 from ...results.runs import RecordedRun, read_runs
 from ..style import FLOW, THRESHOLD
-from .panel import INK, Axis, Curve, Guide, Key, Panel, data_limits
+from .panel import INK, Curve, Guide, Key, Panel, axis_over
 
 # Wide and pale: what models are to follow lies below them.
 _CENTRE: dict[str, Any] = {"color": "0.72", "linewidth": 3.6, "solid_capstyle": "round", "zorder": 2.1}
@@ -81,26 +81,20 @@ def _panels(
                 x, y = np.append(x, max(end if log else 0.0, x[-1])), np.append(y, y[-1])
             curves.append(Curve(key, x, y))
         values = np.concatenate([curve.y for curve in curves])
-        y = Axis(label, label, data_limits(values) or (0.0, 1.0), data_limits(values, logarithmic=True), logarithmic)
+        y = axis_over(label, label, values, logarithmic=logarithmic)
         if quantity == risk and len(lowest := curves[0].y):
             y = replace(y, log=(float(lowest.min()) / 3, 2 * float(lowest.max())))
         if quantity == "sharpness":
             top = room * max(values, default=1.0)
             y = replace(y, linear=(0.0, top))
             name = r"$2/\eta(t)$" if of_descent else "edge of stability"
-            edge = Key(INK, "edge", name, {"color": "0.3"})
+            edge = Key(INK, "edge", name, {"color": "0.3", **THRESHOLD})
             if descent.is_scheduled:
-                moving = replace(edge, look=edge.look | THRESHOLD)
-                curves.append(Curve(moving, times, descent.edge_along("sharpness").astype(float)))
+                curves.append(Curve(edge, times, descent.edge_along("sharpness").astype(float)))
             elif descent.last_threshold <= top:
                 name = r"$2/\eta$" if of_descent else "edge"
                 guides.append(Guide(float(descent.last_threshold), edge, name))
         every = np.concatenate([curve.x for curve in curves])
-        x = Axis(
-            r"time $t = \eta k$" if descent.run.is_descent else r"time $t$",
-            "time",
-            data_limits(every) or (0.0, 1.0),
-            log,
-            logarithmic=log is not None,
-        )
+        x = axis_over(r"time $t = \eta k$" if descent.run.is_descent else r"time $t$", "time", every)
+        x = replace(x, log=log, logarithmic=log is not None)
         yield Panel(f"models-{quantity}", label, label, x, y, tuple(curves), tuple(guides))

@@ -66,16 +66,19 @@ def envelope_of(
     return Envelope(low, high)
 
 
-def middle_and_range(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...] | None:
-    """Return times, middle, lower and upper end of the range of values that oscillate, `None` for others.
+def middle_and_range(
+    times: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Return times, middle, and lower and upper end of the range of values that oscillate.
 
-    Between two groups of records only their range is known, and no line is drawn there.
+    Values that do not oscillate are their own middle, without a range. A record without neighbours is left out of an
+    oscillation: between two groups of records only their range is known.
     """
     envelope = envelope_of(times, values)
     if envelope is None:
-        return None
+        return times, values, None, None
     known = np.isfinite(envelope.low)
-    return tuple(part[known] for part in (times, envelope.middle, envelope.low, envelope.high))
+    return times[known], envelope.middle[known], envelope.low[known], envelope.high[known]
 
 
 def _oscillates_in_groups(values: np.ndarray, group: np.ndarray, smallest: float) -> bool:

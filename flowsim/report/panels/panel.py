@@ -221,3 +221,10 @@ def data_limits(values: np.ndarray, *, logarithmic: bool = False, margin: float 
         low, high = low - room, high + room
     room = margin * (high - low)
     return (10.0 ** (low - room), 10.0 ** (high + room)) if logarithmic else (low - room, high + room)
+
+
+def axis_over(label: str, words: str, values: np.ndarray, *, logarithmic: bool = False, **options: Any) -> Axis:
+    """Return an axis that holds all values; it is logarithmic only where one of them is positive."""
+    log = data_limits(values, logarithmic=True)
+    linear = data_limits(values) or (0.0, 1.0)
+    return Axis(label, words, linear, log, logarithmic=logarithmic and log is not None, **options)

@@ -13,7 +13,7 @@ from ...results.schema import MEASURES
 from ..style import BOUND, FLOW, INITIAL, POINTS, run_look
 from ..sweeps import runs
 from ..sweeps.intervals import Interval, quartiles, share_interval
-from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Panel, data_limits, edge_in_words, label_of, subsample
+from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Panel, axis_over, edge_in_words, label_of, subsample
 
 DIVERGED, CRITICAL = "diverged", "critical"
 MEDIANS = "medians of runs that did not diverge, of GF at its limits or where it was to stop; bands: quartiles"
@@ -138,16 +138,16 @@ class SweepPanels:
             return SHARE_AXIS
         parts = [column for curve in curves for column in (curve.y, curve.low, curve.high) if column is not None]
         values = np.concatenate([*parts, [guide.value for guide in guides]])
-        linear, log = data_limits(values) or (0.0, 1.0), data_limits(values, logarithmic=True)
         if quantity == CRITICAL:
-            return Axis(r"critical learning rate $\eta$", words, linear, log, logarithmic=log is not None)
-        if quantity == "sharpness" and log is not None:
-            log = (max(log[0], log[1] / most_span), log[1])
+            return axis_over(r"critical learning rate $\eta$", words, values, logarithmic=True)
         ends = [facet.part[runs.name_at_end(facet.part, quantity)] for facet in self.facets]
         positive = quantity in MEASURES or not any(bool((found <= 0).any()) for found in ends)
         attributes = ends[0].attrs
-        logarithmic = log is not None and bool(attributes.get("logarithmic", 1)) and positive
-        return Axis(label_of(quantity, attributes), words, linear, log, logarithmic=logarithmic)
+        logarithmic = bool(attributes.get("logarithmic", 1)) and positive
+        y = axis_over(label_of(quantity, attributes), words, values, logarithmic=logarithmic)
+        if quantity == "sharpness" and y.log is not None:
+            y = replace(y, log=(max(y.log[0], y.log[1] / most_span), y.log[1]))
+        return y
 
     def _curves(self, part: xarray.Dataset, quantity: str) -> Iterator[Curve]:
         """Yield the curves of a facet, which has one dimension besides those of repetitions and runs."""
@@ -244,14 +244,11 @@ def axis_along(part: xarray.Dataset) -> Axis:
     words = name.replace("_", " ")
     values = part[name].values
     named = None if values.dtype.kind in "iuf" else tuple(str(value) for value in values)
-    logarithmic = spaced_logarithmically(x)
-    log = data_limits(x, logarithmic=True) if logarithmic else None
-    return Axis(
+    return axis_over(
         AXIS_NAMES.get(name, words),
         words,
-        data_limits(x) or (0.0, 1.0),
-        log,
-        logarithmic,
+        x,
+        logarithmic=spaced_logarithmically(x),
         ticks=named,
         places=tuple(str(value) for value in values.tolist()),
         at=tuple(x.tolist()),

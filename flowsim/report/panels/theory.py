@@ -9,7 +9,7 @@ import numpy as np
 from ...results import CheckedFlow
 from ...theory import Statement
 from ..style import BOUND
-from .panel import INK, Axis, Curve, Guide, Key, Limits, Panel, Symlog, data_limits, subsample
+from .panel import INK, Axis, Curve, Guide, Key, Limits, Panel, Symlog, axis_over, data_limits, subsample
 
 _POINTS = {"marker": "o", "linestyle": "none", "markersize": 2.5}
 _SIDES = {"claimed smaller": {}, "claimed larger": {"linestyle": (0, (3, 2))}}
@@ -114,20 +114,12 @@ class TheoryPanels:
             curves.append(Curve(key, conditions, 4 * conditions))
             values, description = np.append(values, 4 * conditions), f"{_RATIO}, with the bound 4Λ/λ of Corollary 2"
 
-        def limits(values: np.ndarray) -> tuple[Limits, Limits | None]:
-            return data_limits(values) or (0.0, 1.0), data_limits(values, logarithmic=True)
-
         return Panel(
             "theory-conditioning",
             "Sharpness against conditioning",
             description,
-            Axis(r"$\Lambda/\lambda$", "condition number Λ/λ", *limits(conditions), logarithmic=True),
-            Axis(
-                r"$S$ / lower bound on $S_\mathrm{min}$",
-                "S / lower bound on S_min",
-                *limits(values),
-                logarithmic=True,
-            ),
+            axis_over(r"$\Lambda/\lambda$", "condition number Λ/λ", conditions, logarithmic=True),
+            axis_over(r"$S$ / lower bound on $S_\mathrm{min}$", "S / lower bound on S_min", values, logarithmic=True),
             tuple(curves),
             guides=(Guide(1.0, words="lower bound", dotted=True),),
             legend={"loc": "upper left"},

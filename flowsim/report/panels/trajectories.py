@@ -145,10 +145,11 @@ class TrajectoryPanels:
         found = columns(run, quantity, self.lines)
         for values, strength in zip(found, np.linspace(1.0, self.faintest, max(len(found), 2)), strict=False):
             one = _series(run, values)
-            possible = np.where((one.values > 0) | (not logarithmic), one.values, np.nan)
-            drawn = None if run.run.is_flow else middle_and_range(one.times, possible)
-            look = {"marks": marks, "alpha": float(strength), "named": named and strength == 1.0}
-            yield Curve(key, *(drawn or (one.times, one.values)), **look)
+            x, y, low, high = one.times, one.values, None, None
+            if not run.run.is_flow:
+                x, y, low, high = middle_and_range(x, np.where((y > 0) | (not logarithmic), y, np.nan))
+            y = one.values if low is None else y
+            yield Curve(key, x, y, low, high, marks, float(strength), named=named and strength == 1.0)
 
     def _guides(self, quantity: str, top: float) -> Iterator[Guide]:
         """Yield the edges of stability of what is their curvature, and the bounds of Theorem 2 on the sharpness."""
