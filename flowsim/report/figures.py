@@ -132,7 +132,7 @@ def theory_figures(results: TheoryResults) -> dict[str, Figure]:
     if panels.names:
         columns, rows = len(panels.keys), len(panels.names)
         size = (0.9 + 1.7 * columns, 0.5 + 1.15 * rows)
-        made["theory"] = figure_of(panels.figure(), size, columns=columns, sharex="col", balanced=False)
+        made["theory"] = figure_of(panels.grid(), size, columns=columns, sharex="col", balanced=False)
     if (conditioning := panels.conditioning()) is not None:
         made["conditioning"] = figure_of([conditioning])
     return made

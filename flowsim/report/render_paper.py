@@ -128,7 +128,7 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
             axes.axhline(guide.value, **look)
     _name_guides(axes, panel)
     if panel.title:
-        axes.set_title(panel.title)
+        axes.set_title(panel.title, **({"fontsize": 7.0} if panel.letter else {}))  # a letter leaves less room
     if panel.letter:
         axes.set_title(f"({panel.letter})", loc="left")
     if panel.legend:

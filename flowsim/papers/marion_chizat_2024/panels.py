@@ -104,7 +104,8 @@ def critical_rates(dataset: xarray.Dataset) -> Panel:
         distance = float(quartiles(ends).estimate[0])
         key = replace(_GF, label=r"GF ($\eta \to 0$)")
         curves.append(Curve(key, np.array([rates[0] / 1.25, rates[0]]), np.full(2, distance)))
-    across = np.concatenate([*(curve.x for curve in curves), [guide.value for guide in guides]])
+    known = [curve.x[np.isfinite(curve.y)] for curve in curves]
+    across = np.concatenate([*known, [guide.value for guide in guides]])
     return Panel(
         "critical-rates",
         "Squared distance after training",
@@ -170,7 +171,8 @@ def sharpness_over_edge(dataset: xarray.Dataset) -> Panel:
         points = places.ravel(), np.minimum(values.values.ravel(), top)
         curves.append(Curve(key, *points, alpha=0.45, line=False, named=False, look=dots))
         curves.append(Curve(key, x, median(values).values))
-    across, limits = axis_along(dataset), axis_over("", "", np.concatenate([curve.x for curve in curves]))
+    known = [curve.x[np.isfinite(curve.y)] for curve in curves]
+    across, limits = axis_along(dataset), axis_over("", "", np.concatenate(known))
     return Panel(
         "over-edge",
         "Sharpness over 2/η",

@@ -16,7 +16,7 @@ from ...results.runs import RecordedRun
 from ...results.store import write_atomically
 from ...runtime.paths import user_path
 from ..panels import INK, PATH, Axis, Curve, Guide, Key, Panel, TrajectoryPanels, plane_panels
-from ..panels.panel import LABELS, Limits, data_limits
+from ..panels.panel import LABELS, axis_over
 from ..views import StoredRuns
 from .page import as_script, library, rendered, script
 from .render import Group, plain
@@ -126,7 +126,7 @@ def _ends(panels: TrajectoryPanels, rates: Sequence[float]) -> Panel:
         if run.run.is_flow and math.isfinite(sharp := run.number("final_sharpness"))
     ]
     top = max([*y[np.isfinite(y)], *(guide.value for guide in guides), 0.0]) or 1.0
-    across = Axis(r"$\eta$", "learning rate η", _with_margin(np.array(rates)))
+    across = axis_over(r"$\eta$", "learning rate η", np.array(rates))
     up = Axis(LABELS["sharpness"], "sharpness S at the end", (0.0, 1.15 * top))
     return Panel(
         "ends",
@@ -138,7 +138,3 @@ def _ends(panels: TrajectoryPanels, rates: Sequence[float]) -> Panel:
         tuple(guides),
         told=(("η", "x"), ("S", "y")),
     )
-
-
-def _with_margin(values: np.ndarray) -> Limits:
-    return data_limits(values) or (0.0, 1.0)

@@ -12,11 +12,8 @@ from .panel import (
     Curve as Curve,
     Guide as Guide,
     Key as Key,
-    Mesh as Mesh,
     Panel as Panel,
-    Symlog as Symlog,
     axis_over as axis_over,
-    data_limits as data_limits,
     subsample as subsample,
 )
 from .plane import PATH as PATH, plane_panels as plane_panels

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -36,8 +35,7 @@ def layer_panels(panels: TrajectoryPanels, name: str, *, rows: str, most_names: 
     if 0 < len(names) <= most_names:
         y = replace(y, ticks=tuple(names), at=tuple(range(1, len(names) + 1)))
     label, logarithmic = label_of(name, attributes), bool(attributes.get("logarithmic", 1))
-    meshes = _meshes(runs, edges, values, label, logarithmic=logarithmic)
-    return [_map(panels, run, y, mesh) for run, mesh in zip(runs, meshes, strict=True)]
+    return _maps(panels, runs, y, edges, values, label, logarithmic=logarithmic)
 
 
 def spectrum_panels(panels: TrajectoryPanels) -> list[Panel]:
@@ -61,14 +59,15 @@ def spectrum_panels(panels: TrajectoryPanels) -> list[Panel]:
         return Axis(name, "eigenvalue λ", limits, symlog=Symlog(spectra.linear, limits, 0.5), at=tuple(ticks))
 
     above, below = [], []
-    meshes = _meshes(runs, edges, [mean.T for mean in means], "share in a bin", logarithmic=True)
-    for run, mesh, shares in zip(runs, meshes, spectra.shares, strict=True):
+    values = [mean.T for mean in means]
+    maps = _maps(panels, runs, eigenvalues(1), edges, values, "share in a bin", logarithmic=True)
+    for run, panel, shares in zip(runs, maps, spectra.shares, strict=True):
         times, edge = run.along("time"), run.edge_along(SHARPNESS).astype(float)
         curves = [Curve(_SHARPNESS, times, run.along(SHARPNESS).astype(float), named=False)]
         if np.isfinite(edge).any():
             look = THRESHOLD | {"color": run_look(run.run)["color"]}
             curves.append(Curve(Key(INK, "", "", look), times, edge, named=False))
-        above.append(replace(_map(panels, run, eigenvalues(1), mesh), curves=tuple(curves)))
+        above.append(replace(panel, curves=tuple(curves)))
         below.append(_ends(shares, edges, bottom, named=not below))
     every = [column for curves in below for curve in curves for column in (curve.y, curve.low, curve.high)]
     top = data_limits(np.concatenate([column for column in every if column is not None]), logarithmic=True)
@@ -86,30 +85,32 @@ def _mapped(panels: TrajectoryPanels, name: str, *, most: int = 4) -> list[Recor
     return [*flow, *subsample(runs[len(flow) :], most - len(flow))]
 
 
-def _meshes(
-    runs: Sequence[RecordedRun], edges: np.ndarray, values: Sequence[np.ndarray], label: str, *, logarithmic: bool
-) -> list[Mesh]:
-    """Return the colours of each run over the times of its records, each from halfway to the one before.
+def _maps(
+    panels: TrajectoryPanels,
+    runs: Sequence[RecordedRun],
+    y: Axis,
+    edges: np.ndarray,
+    values: Sequence[np.ndarray],
+    label: str,
+    *,
+    logarithmic: bool,
+) -> list[Panel]:
+    """Return the map of each run, with a column for each of its records, from halfway to the record before.
 
-    They share one scale, which is logarithmic where that is asked for and all values are positive.
+    The maps share one scale of colours, which is logarithmic where `logarithmic` says so and all values are positive.
     """
     finite = np.concatenate([some[np.isfinite(some)] for some in values])
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     logarithmic = logarithmic and low > 0
     limits = (low, max(high, 1.001 * low)) if logarithmic else (low, high)
-    meshes = []
+    x, words, maps = replace(panels.time, linear=(0.0, panels.view.end), logarithmic=False), f"{label} over time", []
     for run, some in zip(runs, values, strict=True):
         times = run.along("time")
         between = (times[1:] + times[:-1]) / 2
         sides = np.concatenate([times[:1], between, times[-1:] if len(times) > 1 else times[-1:] + 1])
-        meshes.append(Mesh(sides, edges, some, label, limits, logarithmic))
-    return meshes
-
-
-def _map(panels: TrajectoryPanels, run: RecordedRun, y: Axis, mesh: Mesh) -> Panel:
-    words = f"{mesh.label} over time"
-    x = replace(panels.time, linear=(0.0, panels.view.end), logarithmic=False)
-    return Panel("map", words, words, x, y, (), title=run.run.label, mesh=mesh)
+        mesh = Mesh(sides, edges, some, label, limits, logarithmic)
+        maps.append(Panel("map", words, words, x, y, (), title=run.run.label, mesh=mesh))
+    return maps
 
 
 def _ends(
@@ -120,11 +121,8 @@ def _ends(
     for key, record in ((_START, known[0]), (_END, known[-1])):
         mean, count = shares[record].mean(axis=0), shares.shape[1]
         level = np.repeat(np.maximum(mean, bottom), 2)
-        if key is _START:
-            area: dict[str, Any] = {"low": np.full(len(sides), bottom), "high": level, "line": False}
-            curves.append(Curve(key, sides, level, named=named, **area))
-        else:
-            curves.append(Curve(key, sides, level, named=named))
+        area = (np.full(len(sides), bottom), level) if key is _START else (None, None)
+        curves.append(Curve(key, sides, level, *area, line=key is _END, named=named))
         if count > 1:
             error = shares[record].std(axis=0, ddof=1) / count**0.5
             low, high = (np.repeat(np.maximum(mean + side * error, bottom), 2) for side in (-1, 1))

@@ -73,7 +73,7 @@ class TheoryPanels:
             told=(("side", "side"), ("t", "x"), ("value", "y")),
         )
 
-    def figure(self) -> list[Panel | None]:
+    def grid(self) -> list[Panel | None]:
         """Return the panels of a figure, a row for each statement and a column for each depth.
 
         Sides that agree lie on one another: the side claimed smaller is drawn inside the other.
