@@ -8,7 +8,7 @@ import numpy as np
 import xarray
 
 from ...comparison.edge_statements import models_of
-from ...comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
+from ...comparison.centres import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
 from ...results.runs import RecordedRun, read_runs
 from ..style import FLOW, THRESHOLD
 from .panel import INK, Curve, Guide, Key, Panel, axis_over
