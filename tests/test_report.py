@@ -18,8 +18,9 @@ from flowsim.dynamics import Outcome
 from flowsim.report.page.render import group_of_runs
 from flowsim.report.panels import TimeView, envelope_of
 from flowsim.report.panels.oscillation import middle_and_range
+from flowsim.report.panels.panel import Curve, Guide, Key, Mesh, Panel, axis_over
 from flowsim.report.panels.view import Series, log_limits, time_view
-from flowsim.report.render_paper import _apart
+from flowsim.report.render_paper import _apart, figure_of
 from flowsim.report.style import Drawing
 from flowsim.results.runs import GRADIENT_DESCENT, Run, read_runs, runs_of
 
@@ -429,6 +430,22 @@ def test_a_probe_has_a_figure_with_a_line_for_each_of_its_numbers(data):
     assert axes.lines[0].get_alpha() > axes.lines[1].get_alpha()
     assert drawn(2).get_yscale() == "log"
     assert drawn(2, logarithmic=0).get_yscale() == "linear"
+
+
+def test_panels_of_a_figure_have_their_mesh_their_bands_and_their_guides_and_each_row_a_scale_of_colours():
+    x = np.arange(3.0)
+    mesh = Mesh(x, np.array([0.0, 2.0]), np.array([[1.0, 2.0]]), "colours", (1.0, 2.0))
+    band = Curve(Key("run", "run", "a run", {"color": "C0"}), x, x, x - 1, x + 1, line=False)
+    axis = axis_over("values", "values", x)
+    panel = Panel("name", "", "", axis, axis, (band,), (Guide(1.0, upright=True),), mesh=mesh, letter="a")
+    figure = figure_of([panel, None, panel, panel], columns=2, sharex="col")
+    above, below, alone, *colours = figure.axes
+    assert [axes.get_ylabel() for axes in colours] == ["colours"] * 2
+    assert [axes.get_xlabel() for axes in (above, below, alone)] == ["", "values", "values"]
+    assert above.get_title(loc="left") == "(a)"
+    assert [list(line.get_xdata()) for line in above.lines] == [[1.0, 1.0]]
+    np.testing.assert_array_equal(above.collections[0].get_array().ravel(), [1.0, 2.0])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a run"]
 
 
 def _oscillation():
