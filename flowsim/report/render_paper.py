@@ -128,7 +128,9 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
             axes.axhline(guide.value, **look)
     _name_guides(axes, panel)
     if panel.title:
-        axes.set_title(panel.title, **({"fontsize": 7.0} if panel.letter else {}))  # a letter leaves less room
+        title = axes.set_title(panel.title)
+        if panel.letter:  # which leaves less room
+            title.set_fontsize(7.0)
     if panel.letter:
         axes.set_title(f"({panel.letter})", loc="left")
     if panel.legend:
