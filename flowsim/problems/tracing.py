@@ -184,8 +184,10 @@ def _numbers(network: PyTree, problem: Problem) -> tuple[str, ...]:
         if eqx.is_array(leaf):
             kinds = (jnp.integer, jnp.bool_) if path in plain else (jnp.integer,)
             may_be_weight = leaf.size > 0 and any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds)
+            name = f"an array of {leaf.dtype}"
         else:
             may_be_weight = isinstance(leaf, float) or (isinstance(leaf, int) and path in plain)
+            name = f"a {type(leaf).__name__} of Python"
         if not may_be_weight:
             continue
         try:
@@ -193,8 +195,7 @@ def _numbers(network: PyTree, problem: Problem) -> tuple[str, ...]:
         except Exception:  # a number that decides what is computed, such as an index
             continue
         if differentiable:
-            kind = f"an array of {leaf.dtype}" if eqx.is_array(leaf) else f"a {type(leaf).__name__} of Python"
-            named.append(f"{jax.tree_util.keystr(path)} ({kind})")
+            named.append(f"{jax.tree_util.keystr(path)} ({name})")
     return tuple(named)
 
 
@@ -203,7 +204,26 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, ClosedJaxpr) and isinstance(other, ClosedJaxpr):
         return _same(one.jaxpr, other.jaxpr) and _same(one.consts, other.consts)
     if isinstance(one, Jaxpr) and isinstance(other, Jaxpr):
-        return _same_equations(one, other)
+        if len(one.eqns) != len(other.eqns):
+            return False
+        partner = dict(zip([*one.constvars, *one.invars], [*other.constvars, *other.invars], strict=False))
+
+        def alike(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+            for mine, their in zip(ours, theirs, strict=True):
+                literal = isinstance(mine, Literal)
+                if literal != isinstance(their, Literal):
+                    return False
+                if not (_same(mine.val, their.val) if literal else partner[mine] is their):
+                    return False
+            return len(ours) == len(theirs)
+
+        for ours, theirs in zip(one.eqns, other.eqns, strict=True):
+            if ours.primitive is not theirs.primitive or len(ours.invars) != len(theirs.invars):
+                return False
+            if not (alike(ours.invars, theirs.invars) and _same(ours.params, theirs.params)):
+                return False
+            partner |= zip(ours.outvars, theirs.outvars, strict=True)
+        return alike(one.outvars, other.outvars)
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
@@ -211,32 +231,10 @@ def _same(one: Any, other: Any) -> bool:
     if one is other or isinstance(one, Tracer) or isinstance(other, Tracer):
         return True
     if eqx.is_array_like(one) and eqx.is_array_like(other):
-        # Keys of random numbers are compared by their bits.
-        keys = (eqx.is_array(part) and jnp.issubdtype(part.dtype, jax.dtypes.prng_key) for part in (one, other))
-        parts = zip((one, other), keys, strict=True)
-        first, second = (np.asarray(jax.random.key_data(part) if is_key else part) for part, is_key in parts)
+        parts: list[Any] = [one, other]
+        for place, part in enumerate(parts):
+            is_key = eqx.is_array(part) and jnp.issubdtype(part.dtype, jax.dtypes.prng_key)
+            parts[place] = np.asarray(jax.random.key_data(part) if is_key else part)
+        first, second = parts
         return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
     return True
-
-
-def _same_equations(one: Jaxpr, other: Jaxpr) -> bool:
-    if len(one.eqns) != len(other.eqns):
-        return False
-    partner = dict(zip([*one.constvars, *one.invars], [*other.constvars, *other.invars], strict=False))
-
-    def alike(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
-        for mine, their in zip(ours, theirs, strict=True):
-            literal = isinstance(mine, Literal)
-            if literal != isinstance(their, Literal):
-                return False
-            if not (_same(mine.val, their.val) if literal else partner[mine] is their):
-                return False
-        return len(ours) == len(theirs)
-
-    for ours, theirs in zip(one.eqns, other.eqns, strict=True):
-        if ours.primitive is not theirs.primitive or len(ours.invars) != len(theirs.invars):
-            return False
-        if not (alike(ours.invars, theirs.invars) and _same(ours.params, theirs.params)):
-            return False
-        partner |= zip(ours.outvars, theirs.outvars, strict=True)
-    return alike(one.outvars, other.outvars)

@@ -114,22 +114,22 @@ def stepper_for(
     atol: Float[Array, ""],
 ) -> Stepper:
     """Return the stepper for the options of a gradient flow, with what is left open filled in."""
-    if solver is None:
-        solver = default_solver(field, weights, rtol, atol)
-    if isinstance(solver, ProposingSolver):
-        return Stepper(solver.fill_in(field, rtol, atol), controller or ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
+    method = default_solver(field, weights, rtol, atol) if solver is None else solver
+    if isinstance(method, ProposingSolver):
+        return Stepper(method.fill_in(field, rtol, atol), controller or ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
     if controller is None:
         # A weight that symmetry holds at zero moves by rounding, and no step is exact beside that.
         rounding = 4 * jnp.finfo(rtol.dtype).eps * norm(weights) / size_of(weights) ** 0.5
         least = jnp.maximum(rounding, jnp.finfo(rtol.dtype).tiny)
         controller = diffrax.PIDController(rtol=rtol, atol=jnp.maximum(atol, least))
-        if not isinstance(solver, diffrax.AbstractImplicitSolver):
-            controller = SharpnessLimitedController(controller, field, interval=stability_interval(solver))
-    finder = getattr(solver, "root_finder", None)
+        if not isinstance(method, diffrax.AbstractImplicitSolver):
+            controller = SharpnessLimitedController(controller, field, interval=stability_interval(method))
+    # A root finder may leave its tolerances open: they are those of the steps.
+    finder = getattr(method, "root_finder", None)
     for name in ("rtol", "atol", "norm") if finder is not None else ():
         if getattr(finder, name) is _LEFT_OPEN:
-            solver = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), solver, getattr(controller, name))
-    return Stepper(solver, controller)
+            method = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), method, getattr(controller, name))
+    return Stepper(method, controller)
 
 
 def usable_solver(kind: type[diffrax.AbstractAdaptiveSolver]) -> diffrax.AbstractAdaptiveSolver:

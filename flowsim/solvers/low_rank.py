@@ -101,8 +101,22 @@ class LowRankExtrapolation(ExtrapolatedSolver):
         """Take one step; the order that it used is the number of rows that it needed."""
         h = t1 - t0
         gauss_newton = cast(Callable[[PyTree], GaussNewton], self.curvature)
-        alone = gauss_newton(y0)
-        state = self._update_residual(lambda y: terms.vf(t0, y, args), y0, alone, h, solver_state)
+        alone, state, residual = gauss_newton(y0), solver_state, solver_state.residual
+        if residual is not None:
+            # What A leaves out is to be known as well as a step of this length needs it.
+
+            def update() -> _State:
+                _, moved = jax.linearize(lambda y: terms.vf(t0, y, args), y0)
+
+                def product(vector: PyTree) -> PyTree:
+                    return jax.tree.map(lambda a, b: -a - b, moved(vector), alone(vector))
+
+                count = jax.tree.leaves(residual.directions)[0].shape[0]
+                work = state.work + Work(jnp.array(0), jnp.array(count))
+                return dataclasses.replace(state, residual=residual.update(product), age=jnp.array(1), work=work)
+
+            due = (h * residual.size > self.felt) | (state.age >= self.looks_every)
+            state = jax.lax.cond(due, update, lambda: dataclasses.replace(state, age=state.age + 1))
 
         def with_residual(matrix: GaussNewton) -> GaussNewton:
             return matrix if state.residual is None else matrix.with_rows(state.residual.rows)
@@ -143,24 +157,3 @@ class LowRankExtrapolation(ExtrapolatedSolver):
         state = dataclasses.replace(state, measured=end, curvature=matrix.size, allowed=allowed, work=work)
         proposal = Proposal(table.error, length / h, aimed=True, rounded=table.rounded)
         return y1, proposal, {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
-
-    def _update_residual(
-        self, f: Callable[[PyTree], PyTree], y: PyTree, matrix: GaussNewton, h: Float[Array, ""], state: _State
-    ) -> _State:
-        """Return the state in which what A leaves out at `y` is known as well as a step of length `h` needs it."""
-        residual = state.residual
-        if residual is None:
-            return state
-
-        def update() -> _State:
-            _, moved = jax.linearize(f, y)
-
-            def product(vector: PyTree) -> PyTree:
-                return jax.tree.map(lambda a, b: -a - b, moved(vector), matrix(vector))
-
-            count = jax.tree.leaves(residual.directions)[0].shape[0]
-            work = state.work + Work(jnp.array(0), jnp.array(count))
-            return dataclasses.replace(state, residual=residual.update(product), age=jnp.array(1), work=work)
-
-        due = (h * residual.size > self.felt) | (state.age >= self.looks_every)
-        return jax.lax.cond(due, update, lambda: dataclasses.replace(state, age=state.age + 1))

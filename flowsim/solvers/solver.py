@@ -234,7 +234,7 @@ class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):
     @property
     def norm(self) -> Callable[[PyTree], Any]:
         """The norm in which errors are measured: the root mean square."""
-        return self._first_step().norm
+        return diffrax.PIDController(self.rtol, self.atol).norm
 
     def wrap(self, direction: Any) -> Self:
         """Return the same: the direction of time does not matter."""
@@ -242,7 +242,8 @@ class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, dt0: Any, args: Any, func: Any, error_order: Any) -> tuple:
         """Return the end of the first step, by Diffrax's heuristic where `dt0` is `None`; there is no state."""
-        end, _ = self._first_step().init(terms, t0, t1, y0, dt0, args, func, error_order)
+        heuristic = diffrax.PIDController(self.rtol, self.atol)
+        end, _ = heuristic.init(terms, t0, t1, y0, dt0, args, func, error_order)
         return end, None
 
     def adapt_step_size(
@@ -264,9 +265,6 @@ class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):
         begin = jnp.where(keep, t1, t0)
         end = begin + jnp.where(y_error.aimed, factor, jnp.where(keep, kept, rejected)) * (t1 - t0)
         return keep, begin, end, False, None, diffrax.RESULTS.successful
-
-    def _first_step(self) -> diffrax.PIDController:
-        return diffrax.PIDController(self.rtol, self.atol)
 
 
 def memory_of(solver: diffrax.AbstractSolver, weights: int, *, beside_stages: int = 4) -> int | None:
