@@ -22,8 +22,11 @@ import importlib
 
 import lazy_loader
 
-from .formatting.presentation import load_views_by as _load_views_by
+from .formatting.presentation import load_rooms_by as _load_rooms_by
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-_load_views_by(lambda: importlib.import_module(f"{__name__}.report"))
+_load_rooms_by(
+    lambda: importlib.import_module(f"{__name__}.tables"),
+    lambda: importlib.import_module(f"{__name__}.report"),
+)

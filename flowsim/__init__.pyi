@@ -1,6 +1,7 @@
 from . import (
     batch as batch,
     cli as cli,
+    columns as columns,
     comparison as comparison,
     curvature as curvature,
     data as data,
@@ -19,6 +20,7 @@ from . import (
     scenarios as scenarios,
     solvers as solvers,
     sweeps as sweeps,
+    tables as tables,
     theory as theory,
     torch as torch,
 )

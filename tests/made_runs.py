@@ -10,12 +10,10 @@ import xarray
 
 import flowsim
 from flowsim import report
+from flowsim.columns import FLOW, GRADIENT_DESCENT, GRADIENT_FLOW, RUN, ComparedRun, Run, run_coordinates
 from flowsim.comparison import Comparison
 from flowsim.dynamics import Outcome, Trajectory
 from flowsim.results import ResultFolder
-from flowsim.results.runs import FLOW, GRADIENT_DESCENT, GRADIENT_FLOW, Run, run_coordinates
-from flowsim.results.schema import RUN
-from flowsim.results.trajectories import ComparedRun
 
 BOUNDS = (4.0, 8.0)
 

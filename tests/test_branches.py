@@ -9,7 +9,6 @@ import pytest
 import flowsim
 from flowsim import SGD, Adam, CosineDecay, Fork, GradientDescent, HeavyBall, Outcome, WarmUp
 from flowsim.cli.command import main
-from flowsim.report import table
 from flowsim.scenarios import ScenarioError, read_scenario
 
 NEVER = flowsim.Stopping(gradient_norm=None)
@@ -175,9 +174,9 @@ def test_forks_are_rows_of_their_own(forked, tmp_path):
     for fork, begins in ((noisy, 10.0), (cooled, 15.0)):
         assert float(fork.trajectory.times[0]) == pytest.approx(begins)
         assert 50 <= float(fork.trajectory.time) < 50.2 + 1e-9
-    names = [row["method"] for row in table.rows(dataset)]
+    names = [row["method"] for row in flowsim.tables.rows(dataset)]
     assert names == ["GF", "GD", "GD, fork 1", "sgd, fork 2", "GD, fork 3"]
-    last = table.rows(dataset)[-1]
+    last = flowsim.tables.rows(dataset)[-1]
     assert last["learning_rate"] == 0.2
     assert last["two_over_eta"] == pytest.approx(2 / float(cooled.trajectory.diagnostics["scheduled_rate"][-1]))
     assert "GD, fork 3, η = 0.2: goes on from step 300 of η = 0.05" in str(forked)

@@ -12,8 +12,8 @@ from flowsim.comparison.centres import Centres
 from flowsim.edge.centre_field import CentreField, CentrePoint
 from flowsim.edge.orbit import Position, StepMap
 from flowsim.probes import Oscillation, PreconditionedSharpness
-from flowsim.report.models import model_rows
 from flowsim.solvers.field import gradient_field
+from flowsim.tables import model_rows
 from flowsim.theory import Verdict
 
 OPTIONS = {"weights": True, "stopping": FOREVER}

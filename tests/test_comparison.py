@@ -11,12 +11,12 @@ import pytest
 
 import flowsim
 from flowsim import Fork, Outcome, SharpnessAlong, WarmUp, cli, scenarios
+from flowsim.columns import GRADIENT_DESCENT, Run
 from flowsim.comparison.comparison import compare_to_flow
 from flowsim.comparison.records import RecordBudget
 from flowsim.comparison.sharpness_along import spread_over
 from flowsim.dynamics import steps_until
 from flowsim.report import figures
-from flowsim.results.runs import GRADIENT_DESCENT, Run
 
 CURVATURES = np.array([1.0, 0.3, 0.01])
 MINIMUM = np.array([1.0, 1.0, -1.0])

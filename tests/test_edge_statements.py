@@ -5,10 +5,10 @@ import pytest
 import xarray
 from table_checks import check_fits
 
+from flowsim.columns import FLOW, GRADIENT_DESCENT, Run, run_coordinates
 from flowsim.comparison.edge_statements import AMPLITUDE, CENTRE_DISTANCE, LIMIT_FALLS, SHARPNESS_HELD, edge_statements
 from flowsim.dynamics import Outcome
-from flowsim.report.statements_table import statements_summary, statements_table
-from flowsim.results.runs import FLOW, GRADIENT_DESCENT, Run, run_coordinates
+from flowsim.tables.statements import statements_summary, statements_table
 from flowsim.theory import Verdict
 
 ETA, EDGE = 0.1, 20.0

@@ -14,8 +14,7 @@ from jaxtyping import ArrayLike
 import flowsim
 from flowsim import report
 from flowsim.cli import main
-from flowsim.results.runs import Edge, Run, run_coordinates, runs_of
-from flowsim.results.schema import CURVATURE, THRESHOLD
+from flowsim.columns import CURVATURE, THRESHOLD, Edge, Run, run_coordinates, runs_of
 from flowsim.scenarios import read_scenario
 from flowsim.sweeps import BlockStore, run_sweep
 from flowsim.sweeps.workers import InProcess

@@ -12,8 +12,8 @@ import flowsim
 
 ROOT = Path(flowsim.__file__).parent
 CORE = """formatting runtime kinds data networks losses problems torch curvature probes solvers dynamics edge batch
-    theory"""
-LAB = "kinds.recipes data.sources networks.recipes results comparison scenarios sweeps report papers cli"
+    theory columns comparison tables"""
+LAB = "kinds.recipes data.sources networks.recipes results scenarios sweeps report papers cli"
 FLOORS = {room: floor for floor, room in enumerate(f"{CORE} {LAB}".split())}
 # Nothing in the house imports them.
 FRONTS = {"flowsim", "flowsim.__main__"}

@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jax.tree_util import Partial
 
 import flowsim
+from flowsim.columns import read_runs
 from flowsim.curvature import Spectrum, dense_hessian, layer_sharpness, spectrum
 from flowsim.curvature.hessian import objective_of
 from flowsim.networks import ResidualPerceptron, numbered_layers, split
@@ -28,7 +29,6 @@ from flowsim.probes import (
     SpectralDensity,
     TangentKernel,
 )
-from flowsim.results.runs import read_runs
 from flowsim.sweeps.measures import measure_probes
 
 RATE, STEPS = 0.05, 5

@@ -17,9 +17,9 @@ from flowsim.comparison.models import check_models
 from flowsim.dynamics import Outcome
 from flowsim.probes import MeanExcessRisk, MeanRisk
 from flowsim.report import document, figures, summary as trajectories_summary, tables
-from flowsim.report.models import model_rows
 from flowsim.results import Results
 from flowsim.scenarios import Scenario, ScenarioError, build, read_scenario, resolved, run
+from flowsim.tables import model_rows
 from flowsim.theory import Verdict
 
 

@@ -23,11 +23,11 @@ from rich.console import Console
 import flowsim
 from flowsim import report
 from flowsim.cli.report import conclude
+from flowsim.columns import read_runs
 from flowsim.report.page import page
 from flowsim.report.page.render import Group, group_of_runs, group_of_sweep, plain
 from flowsim.report.panels import Axis, Curve, Key, Panel
 from flowsim.report.panels.panel import data_limits
-from flowsim.results.runs import read_runs
 from flowsim.results.store import StoreError
 from flowsim.scenarios import header_comment
 

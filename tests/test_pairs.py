@@ -18,6 +18,7 @@ import yaml
 import flowsim
 from flowsim import cli
 from flowsim.cli import run as command
+from flowsim.columns import NOT_ASKED
 from flowsim.comparison.models import GRADIENT, check_models
 from flowsim.data import ClassSource
 from flowsim.data.sources import SOURCES
@@ -25,7 +26,6 @@ from flowsim.dynamics.descent import DESCENTS
 from flowsim.edge import MODELS
 from flowsim.losses.loss import LOSSES
 from flowsim.networks.recipes import NETWORKS
-from flowsim.results.schema import NOT_ASKED
 from flowsim.scenarios import build, read_scenario, run
 
 ROWS, FEATURES, RATE = 9, 3, 0.005

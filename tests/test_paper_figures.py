@@ -25,6 +25,7 @@ from scipy import stats
 from table_checks import check_fits
 
 from flowsim import report
+from flowsim.columns import FLOW, GRADIENT_DESCENT, RUN, runs_of
 from flowsim.dynamics import Outcome
 from flowsim.formatting import format_number
 from flowsim.papers.marion_chizat_2024.measures import LEARNED, gaps, regress
@@ -33,8 +34,6 @@ from flowsim.report.page.render import group_of_sweep
 from flowsim.report.sweeps import runs, sweep_summary, sweep_tables
 from flowsim.report.sweeps.intervals import quartiles, share_interval
 from flowsim.results import FIGURES, Results, StoreError
-from flowsim.results.runs import FLOW, GRADIENT_DESCENT, runs_of
-from flowsim.results.schema import RUN
 from flowsim.theory import mark_outside_sweep
 
 

@@ -14,6 +14,7 @@ from table_checks import check_fits
 
 import flowsim
 from flowsim import report
+from flowsim.columns import GRADIENT_DESCENT, Run, read_runs, runs_of
 from flowsim.dynamics import Outcome
 from flowsim.report.page.render import group_of_runs
 from flowsim.report.panels import TimeView, envelope_of
@@ -22,7 +23,6 @@ from flowsim.report.panels.panel import Curve, Guide, Key, Mesh, Panel, axis_ove
 from flowsim.report.panels.view import Series, log_limits, time_view
 from flowsim.report.render_paper import _apart, figure_of
 from flowsim.report.style import Drawing
-from flowsim.results.runs import GRADIENT_DESCENT, Run, read_runs, runs_of
 
 RATES = [0.4, 0.1, 3.0]
 COLUMN = (3.3, 2.5)
@@ -322,7 +322,7 @@ class TestTable:
 
     def test_an_infimum_that_the_risk_passes_is_said_to_be_too_high(self, comparison):
         too_high = with_runs(comparison, lambda run: changed(run, excess_risk=np.asarray(run.excess_risk) - 0.01))
-        (warning,) = (one for one in report.table.warnings_of_runs(too_high.to_dataset()) if "infimum" in one)
+        (warning,) = (one for one in flowsim.tables.warnings_of_runs(too_high.to_dataset()) if "infimum" in one)
         assert "the risk of GF, η = 0.4, η = 0.1 is up to 0.01 below it" in warning
         assert warning in " ".join(str(too_high).split())
         assert "infimum" not in str(comparison)
@@ -330,7 +330,7 @@ class TestTable:
     def test_a_risk_that_ends_at_twice_its_first_is_said_to(self, comparison):
         def risen(times):
             run = changed(comparison.flow, risk=np.linspace(1, times, 41), code=int(Outcome.TIME_LIMIT))
-            return list(report.table.warnings_of_runs(dataclasses.replace(comparison, flow=run).to_dataset()))
+            return list(flowsim.tables.warnings_of_runs(dataclasses.replace(comparison, flow=run).to_dataset()))
 
         assert "The risk of GF ends 2.5 times as high as it began: more steps tell where it goes" in risen(2.5)
         assert not any("as high" in line for line in risen(1.9))
@@ -344,7 +344,7 @@ class TestTable:
                 for eta in rates
             ]
             alike = dataclasses.replace(comparison, descents=tuple(descents))
-            return [line for line in report.table.warnings_of_runs(alike.to_dataset()) if "step limit" in line]
+            return [line for line in flowsim.tables.warnings_of_runs(alike.to_dataset()) if "step limit" in line]
 
         assert [line.partition(":")[0] for line in warnings(3)] == ["η = 0.1", "η = 0.2", "η = 0.3"]
         (line,) = warnings(20)

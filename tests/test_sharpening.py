@@ -14,8 +14,8 @@ from numpy.polynomial import chebyshev
 
 import flowsim
 from flowsim import cli
+from flowsim.columns import trajectories_of
 from flowsim.probes import Label, Moment, SelfStabilization, Sharpening
-from flowsim.results.trajectories import trajectories_of
 
 SHIPPED = Path(__file__).parents[1] / "papers" / "marion_2024" / "sharpening.yaml"
 NODES, END = 64, 1.0
@@ -82,7 +82,7 @@ def test_the_integral_of_the_rate_is_the_change_of_the_sharpness(problem):
     np.testing.assert_allclose(fine, change, rtol=1e-6)
 
     # Each number of the probe has a column with its own label.
-    stored = trajectories_of(flow, [])
+    stored = trajectories_of(flow, []).to_xarray()
     assert stored["sharpening_rate"].attrs["symbol"] != stored["sharpening_cosine"].attrs["symbol"]
     assert "dS/dt" in stored["sharpening_rate"].attrs["long_name"]
     np.testing.assert_array_equal(stored["sharpening_cosine"][0], flow.diagnostics["sharpening"]["cosine"])

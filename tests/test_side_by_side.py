@@ -12,13 +12,11 @@ from table_checks import check_fits
 
 import flowsim
 from flowsim import cli
+from flowsim.columns import GRADIENT_DESCENT, RECORD, RUN, ComparedRun, Run
 from flowsim.comparison import Comparison
 from flowsim.report.panels import INK, SideBySidePanels
 from flowsim.report.side_by_side import names_of, refuse_foreign
 from flowsim.results import ResultFolder, Results, StoreError
-from flowsim.results.runs import GRADIENT_DESCENT, Run
-from flowsim.results.schema import RECORD, RUN
-from flowsim.results.trajectories import ComparedRun
 
 SCENARIO = {
     "seed": 0,

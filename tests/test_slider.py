@@ -10,7 +10,7 @@ import pytest
 from made_runs import made_comparison, with_runs
 
 import flowsim
-from flowsim.results.runs import Edge
+from flowsim.columns import Edge
 from flowsim.results.store import ResultFolder, StoreError
 
 RATES = [0.1, 0.4, 3.0]  # descent follows the flow, meets its edge of stability, diverges

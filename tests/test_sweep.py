@@ -13,11 +13,11 @@ import pytest
 
 import flowsim
 from flowsim import Outcome, cli
+from flowsim.columns import FAILED, NOT_ASKED, CriticalStatus
 from flowsim.kinds.seeds import start_key
 from flowsim.report.sweeps import sweep_summary, warnings_of_sweep
 from flowsim.report.sweeps.runs import progress_measure
 from flowsim.results import StoreError
-from flowsim.results.schema import FAILED, NOT_ASKED, CriticalStatus
 from flowsim.scenarios import Scenario, environment, read_scenario
 from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, read_data

@@ -10,9 +10,8 @@ import pytest
 from jaxtyping import ArrayLike
 
 import flowsim
+from flowsim.columns import NOT_ASKED, runs_of
 from flowsim.dynamics import Outcome
-from flowsim.results.runs import runs_of
-from flowsim.results.schema import NOT_ASKED
 from flowsim.scenarios import read_scenario
 from flowsim.solvers.choice import stepper_for
 from flowsim.sweeps.block import plan

@@ -11,7 +11,7 @@ from which_model import Seen, Told, model_claims, seen
 
 import flowsim
 from flowsim import cli
-from flowsim.results.schema import NOT_ASKED
+from flowsim.columns import NOT_ASKED
 from flowsim.scenarios import read_scenario
 
 FOLDER = Path(__file__).parents[1] / "papers" / "marion_2026"

@@ -10,10 +10,10 @@ from jaxtyping import ArrayLike
 from pydantic import Field
 
 import flowsim
+from flowsim.columns import runs_of
 from flowsim.data import Data, DataSource
 from flowsim.networks import NetworkRecipe
 from flowsim.results import Figure
-from flowsim.results.runs import runs_of
 
 
 class Waves(DataSource):

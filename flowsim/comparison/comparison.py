@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Array
 
+from ..columns import SHARPNESS, Columns, ComparedRun, Run, trajectories_of
 from ..dynamics import Trajectory
 from ..edge import DescentModel
 from ..formatting import encodable
 from ..formatting.presentation import Drawn
 from ..networks import split, weight_dtype
 from ..probes import MovingEdge
-from ..results.runs import Run
-from ..results.schema import SHARPNESS
-from ..results.trajectories import ComparedRun, trajectories_of
 from ..theory import minimal_sharpness_bounds_of
 from .centres import distances
 from .edge_statements import StatementsOfRuns, edge_statements
@@ -74,13 +72,17 @@ class Comparison(Drawn):
 
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
         """Return all runs as labelled arrays over (run, record), with `attrs` among the attributes."""
+        return self.to_columns(attrs).to_xarray()
+
+    def to_columns(self, attrs: Mapping[str, Any] | None = None) -> Columns:
+        """Return what `to_dataset` returns as columns of NumPy arrays, for which xarray is not needed."""
         theory = {"bounds": self.bounds, "critical_learning_rate": self.critical_learning_rate}
         return trajectories_of(self.flow, (*self.descents, *self.models), attrs=attrs, **theory)
 
     @property
     def statements(self) -> StatementsOfRuns:
         """The statements about descents at the edge of stability and their models, checked: see `edge_statements`."""
-        return edge_statements(self.to_dataset())
+        return edge_statements(self.to_columns())
 
     def __repr__(self) -> str:
         runs = (*self.descents, *self.models)

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from jaxtyping import Bool, Float
 
+from ..columns import LabelledArrays, Recorded, RecordedRun, Run, read_runs
 from ..dynamics import Outcome
 from ..formatting import encodable
 from ..formatting.presentation import Shown, view_of
-from ..results.runs import Recorded, RecordedRun, Run, read_runs
 from ..theory import Assumption, Statement, Verdict, judge
 from .centres import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, TIME_ROUNDING, records_at
 from .sharpness_along import ERROR, LIMIT
 
 if TYPE_CHECKING:
     import pandas
-    import xarray
 
 # The names of the statements, and their sources.
 SHARPNESS_HELD = "sharpness held at 2/η"
@@ -97,7 +96,7 @@ class StatementsOfRuns(Shown, Sequence[RunStatements]):
         return view_of(self).to_dataframe()
 
 
-def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = None) -> StatementsOfRuns:
+def edge_statements(dataset: LabelledArrays, criteria: EdgeCriteria | None = None) -> StatementsOfRuns:
     """Return the statements about descents at the edge of stability and their models, checked on a data set.
 
     For each learning rate, of a descent with `FlowLimits`: from the edge on, the sharpness of the flow's limit never
@@ -114,7 +113,7 @@ def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = N
     is not known, the risk stands in place of its excess.
 
     Args:
-        dataset: The data set of a comparison, as `Comparison.to_dataset` returns it.
+        dataset: The data set or the columns of a comparison, as `Comparison.to_dataset` and `to_columns` return them.
         criteria: Which oscillations they apply to; by default those of `EdgeCriteria`.
 
     Returns:

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..columns import Edge, Run
 from ..dynamics import (
     Descent,
     Dynamics,
@@ -20,7 +21,6 @@ from ..dynamics import (
     times_of_steps,
 )
 from ..dynamics.learning_rates import with_rate
-from ..results.runs import Edge, Run
 from ..solvers.field import check_step_count
 from .models import ModelOfDescent, model_of
 

@@ -13,9 +13,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..formatting import encodable
 from ..formatting.numbers import rounded_down
-from ..formatting.presentation import Shown, register_view
+from ..formatting.presentation import Shown, register_tables
 from . import krylov, vectors
-from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, view_of_rows
+from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, tables_of_rows
 
 Operator = Callable[[Float[Array, " p"]], Float[Array, " p"]]
 
@@ -82,8 +82,8 @@ class Eigenpairs(Shown, eqx.Module):
         return Eigenpair(self.values[index], vector, self.residuals[index], self.converged[index], self.products)
 
 
-register_view(Eigenpair, view_of_rows)
-register_view(Eigenpairs, view_of_rows)
+register_tables(Eigenpair, tables_of_rows)
+register_tables(Eigenpairs, tables_of_rows)
 
 
 # LAPACK under vmap, a batch of matrices at once, corrupts memory on hosts of many cores (jax issue 39292): one by one.

@@ -1,6 +1,5 @@
 """Certified eigenvalues as text, a line or a table, whatever the leaves are: numbers, batches, tracers, nothing."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,18 +14,10 @@ Rows = dict[str, tuple[Any, Any, Any]]
 """Eigenvalues by name: each with its residual, and whether it converged."""
 
 
-@dataclass(frozen=True)
-class _EigenvaluesView:
-    rows: Rows | None
-    products: Any
-
-    def tables(self) -> "list[Table] | None":
-        return None if self.rows is None else [eigenvalues_table(self.rows, self.products)]
-
-
-def view_of_rows(found: Any) -> _EigenvaluesView:
-    """Return the view of certified eigenvalues that have `_rows` and `products`: their table."""
-    return _EigenvaluesView(found._rows(), found.products)
+def tables_of_rows(found: Any) -> "list[Table] | None":
+    """Return the table of certified eigenvalues that have `_rows` and `products`; `None` for a batch of them."""
+    rows = found._rows()
+    return None if rows is None else [eigenvalues_table(rows, found.products)]
 
 
 def eigenvalues_table(rows: Rows, products: Any, *, digits: int = 10, most_rows: int = 24) -> "Table":

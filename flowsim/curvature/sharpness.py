@@ -13,7 +13,7 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..formatting.presentation import Shown, register_view
+from ..formatting.presentation import Shown, register_tables
 from ..networks import cast, split, weight_dtype
 from ..problems import Problem, check_problem
 from ..runtime.compiling import compiled, is_traced, with_standard_options
@@ -21,7 +21,7 @@ from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs
 from .finiteness import check_gradient, check_result
 from .hessian import end_pairs, objective_of, quadratic_form
-from .line import Rows, after, certified, is_no_number, view_of_rows
+from .line import Rows, after, certified, is_no_number, tables_of_rows
 
 _SECOND = (
     "flowsim.sharpness has first derivatives only: a second one asks how the eigenvector moves. Take differences of "
@@ -212,7 +212,7 @@ class SpectralBounds(Shown, eqx.Module):
         return {name: (*end, self.converged) for name, end in ends.items()}
 
 
-register_view(SpectralBounds, view_of_rows)
+register_tables(SpectralBounds, tables_of_rows)
 
 
 @with_standard_options

@@ -4,6 +4,7 @@ from .encoding import encodable as encodable
 from .numbers import (
     finite_or_none as finite_or_none,
     format_number as format_number,
+    subsample as subsample,
     with_entries as with_entries,
 )
 from .progress import (

@@ -48,3 +48,12 @@ def _is_known(value: Any) -> bool:
 def finite_or_none(value: Any) -> float | None:
     """Return `value` as a float, `None` for what JSON has no number for."""
     return None if value is None or not math.isfinite(value) else float(value)
+
+
+def subsample(entries: Sequence[Any], most: int) -> list[Any]:
+    """Return at most `most` of the entries, evenly taken, the first and the last among them."""
+    import numpy as np  # not above: `import flowsim` does without
+
+    if len(entries) <= most:
+        return list(entries)
+    return [entries[i] for i in np.linspace(0, len(entries) - 1, most).round().astype(int)]

@@ -1,10 +1,11 @@
-"""How results show themselves: they hold numbers, and a room above says what their tables and figures are.
+"""How results show themselves: they hold numbers, and rooms above register what their tables and figures are.
 
-A view is registered for each class of result (`register_view`), in `flowsim/report/views.py` for nearly all. It is
-imported when something is first shown, as it brings Matplotlib along; so no result knows of it.
+There are two registrations. Tables (`register_tables`) are those of `flowsim/tables/views.py` for results of the core,
+and need Rich alone. Views (`register_view`), in `flowsim/report/views.py`, also draw and save: they bring Matplotlib,
+xarray and pandas along. Each room is imported when something that it registers is first asked for.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,33 +13,49 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from rich.table import Table
+    from rich.text import Text
 
+_tables: dict[type, Callable[[Any], Any]] = {}
 _views: dict[type, Callable[[Any], Any]] = {}
-_load: list[Callable[[], object]] = []
+_rooms: list[Callable[[], object]] = []
 
 
-def load_views_by(load: Callable[[], object]) -> None:
-    """Have `load` called before a view is made: it imports what registers the views."""
-    _load.append(load)
+def load_rooms_by(*rooms: Callable[[], object]) -> None:
+    """Have these called, one after the other, until a class is registered: each imports what registers some."""
+    _rooms.extend(rooms)
+
+
+def register_tables(kind: type, make: Callable[[Any], "Sequence[Table | Text] | None"]) -> None:
+    """Have `make` return the tables of a result of a class, in order; `None` where there are none, as of a batch."""
+    _tables[kind] = make
 
 
 def register_view(kind: type, make: Callable[[Any], Any]) -> None:
     """Have `make` return the view of a result of a class.
 
-    A view has `tables()`, what is printed in order, `None` where there is no table, as of a batch of runs; and besides
-    what the class of the result offers: `to_dataframe`, `figures`, `plot`, `save`.
+    A view has what the class of the result offers of `to_dataframe`, `figures`, `plot`, and `save`.
     """
     _views[kind] = make
 
 
+def tables_of(result: Any) -> "Sequence[Table | Text] | None":
+    """Return the tables of a result, by its class or the nearest of those that it derives from."""
+    return _registered(_tables, type(result))(result)
+
+
 def view_of(result: Any) -> Any:
     """Return the view of a result, by its class or the nearest of those that it derives from."""
-    known = [kind for kind in type(result).__mro__ if kind in _views]
-    if not known:
-        for load in _load:  # again where it did not come to its end, as at Ctrl-C
-            load()
-        known = [kind for kind in type(result).__mro__ if kind in _views]
-    return _views[known[0]](result)
+    return _registered(_views, type(result))(result)
+
+
+def _registered(makers: Mapping[type, Callable[[Any], Any]], kind: type) -> Callable[[Any], Any]:
+    for load in (lambda: None, *_rooms):  # again where one did not come to its end, as at Ctrl-C
+        load()
+        for base in kind.__mro__:
+            if base in makers:
+                return makers[base]
+    raise TypeError(f"nothing is registered for {kind.__name__}: see flowsim.formatting.presentation")
 
 
 class Shown:
@@ -47,13 +64,13 @@ class Shown:
     def __str__(self) -> str:
         from .terminal import printed  # limits its text to what standard output can hold
 
-        tables = view_of(self).tables()
+        tables = tables_of(self)
         return repr(self) if tables is None else "\n\n".join(map(printed, tables))
 
     def _repr_html_(self) -> str | None:
         from .html import as_html
 
-        tables = view_of(self).tables()
+        tables = tables_of(self)
         return None if tables is None else as_html(tables)
 
 

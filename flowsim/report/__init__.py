@@ -3,6 +3,16 @@
 from ..formatting.html import as_html as as_html, table_as_html as table_as_html
 from ..formatting.terminal import fitted as fitted, printed as printed
 from ..results import FIGURES as FIGURES, Figure as Figure
+from ..tables import (
+    claims_summary as claims_summary,
+    claims_table as claims_table,
+    render as render,
+    rows as rows,
+    summary as summary,
+    table_of_run_statements as table_of_run_statements,
+    table_of_statements as table_of_statements,
+    tables as tables,
+)
 from ..theory import Claim as Claim
 from .document import (
     Document as Document,
@@ -21,19 +31,12 @@ from .figures import (
 )
 from .frame import statements_frame as statements_frame
 from .side_by_side import SideBySide as SideBySide, side_by_side as side_by_side
-from .statements_table import (
-    claims_summary as claims_summary,
-    claims_table as claims_table,
-    table_of_run_statements as table_of_run_statements,
-)
 from .style import STYLE as STYLE
 from .sweeps import (
     sweep_summary as sweep_summary,
     sweep_table as sweep_table,
 )
-from .table import render as render, rows as rows, summary as summary, tables as tables
 from .theory_table import (
-    table_of_statements as table_of_statements,
     theory_summary as theory_summary,
     theory_tables as theory_tables,
 )

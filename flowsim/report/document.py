@@ -29,11 +29,18 @@ from ..results.reading import read_bytes
 from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, netcdf
 from ..scenarios.runner import failing
 from ..sweeps.store import sweep_folder
+from ..tables import (
+    claims_summary,
+    claims_table,
+    ended_as_expected,
+    summary as trajectories_summary,
+    tables,
+    warnings_of_claims,
+    warnings_of_runs,
+)
 from ..theory import Claim
 from .figures import figures as trajectories_figures, pictures, sweep_figures, theory_figures
-from .statements_table import claims_summary, claims_table, warnings_of_claims
 from .sweeps import runs, sweep_summary, sweep_tables, warnings_of_sweep
-from .table import ended_as_expected, summary as trajectories_summary, tables, warnings_of_runs
 from .theory_table import theory_summary, theory_tables, warnings_of_theory
 
 

@@ -9,9 +9,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..columns import RECORD, RUN, SHARPNESS
 from ..results import TheoryResults
-from ..results.runs import RUN
-from ..results.schema import RECORD, SHARPNESS
+from ..tables.probes import ROWS, file_name, overlaid_probes, own_probes
 from .panels import (
     NODES,
     PATH,
@@ -24,7 +24,6 @@ from .panels import (
 )
 from .panels.sweep import DIVERGED, SweepPanels, quantities
 from .panels.theory import TheoryPanels
-from .probes_table import ROWS, file_name, overlaid_probes, own_probes
 from .render_paper import draw_panel, figure_of
 from .style import STYLE
 from .sweeps import runs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
-from ..results.schema import BRANCH, DYNAMICS, LEARNING_RATE, RECORD, RUN, attributes
+from ..columns import BRANCH, DYNAMICS, LEARNING_RATE, RECORD, RUN, attributes
 from ..theory import Statement
 from .sweeps import runs
 

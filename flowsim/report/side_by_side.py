@@ -13,20 +13,19 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from rich.text import Text
 
+from ..columns import BOUNDS, CRITICAL, RUN, read_runs
 from ..formatting import finite_or_none
 from ..formatting.html import as_html
 from ..formatting.presentation import Shown
 from ..formatting.terminal import printable, utf8
 from ..results import ResultFolder, Results, StoreError, open_results, refuse_obstacles
 from ..results.reading import read_json
-from ..results.runs import read_runs
-from ..results.schema import BOUNDS, CRITICAL, RUN
 from ..results.store import FIGURES, PAGE, SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..runtime.paths import user_path
+from ..tables import ended_as_expected, remarks_of_runs, render_folders, rows, warnings_of_runs
 from .differences import differences, differences_table
 from .figures import figures_of_folders, plot_folders
 from .frame import runs_frame
-from .table import ended_as_expected, remarks_of_runs, render_folders, rows, warnings_of_runs
 
 if TYPE_CHECKING:
     import pandas

@@ -7,7 +7,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..results.runs import Run
+from ..columns import Run
 from ..results.store import FONTS
 
 STYLE: dict[Any, Any] = {

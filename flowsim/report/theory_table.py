@@ -1,7 +1,7 @@
 """What the statements of the theory came to: as tables for the terminal, as a summary for a file, and as warnings."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -9,6 +9,7 @@ from rich.table import Table
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
 from ..results import TheoryResults
+from ..tables.statements import failure_of, remarks_of_statements, sides_table, summary_of_statement
 from ..theory import LargeProductsSample, Statement, Verdict
 
 _PLURALS = {
@@ -39,43 +40,6 @@ def theory_tables(results: TheoryResults, title: str) -> list[Table]:
     return tables
 
 
-def table_of_statements(found: Sequence[Statement], title: str = "") -> Table:
-    """Return the table of statements about one thing, with what is known of those that do not hold below it.
-
-    Args:
-        found: The statements.
-        title: What stands above it.
-
-    Returns:
-        The table.
-    """
-    silent = [one.name for one in found if one.verdict is Verdict.NOT_APPLICABLE]
-    shown = [one for one in found if one.verdict is not Verdict.NOT_APPLICABLE]
-    return sides_table(title, _remarks(shown, silent), (), [(one, (), str(one.verdict)) for one in shown])
-
-
-def sides_table(
-    title: str,
-    remarks: Sequence[str],
-    labels: Sequence[str],
-    rows: Iterable[tuple[Statement, Sequence[str], str]],
-) -> Table:
-    """Return a table with both sides and the margin of statements.
-
-    The names of the columns are right whether or not a statement holds. A row is a statement, what stands under
-    `labels`, and the verdict in words.
-    """
-    table = empty_table(title, remarks)
-    table.add_column("statement")
-    for header in (*labels, "claimed\nsmaller", "claimed\nlarger", "margin"):
-        table.add_column(header, justify="right" if header else "left", no_wrap=True)
-    table.add_column("verdict")
-    for statement, about, verdict in rows:
-        cells = (format_number(value, 4) for value in (*statement.sides, statement.margin))
-        table.add_row(statement.name, *about, *cells, verdict)
-    return table
-
-
 def _statement_table(results: TheoryResults, title: str) -> Table:
     groups, silent = _grouped(results)
     shown = [statement for group in groups.values() for statement in group]
@@ -85,7 +49,7 @@ def _statement_table(results: TheoryResults, title: str) -> Table:
     for (_, depth, features), group in groups.items():
         about = (str(depth), *([str(features or "")] if several else []))
         rows.append((_tightest(group), about, _verdicts(group)))
-    return sides_table(title, [*counts, *_remarks(shown, silent)], ("L", "d") if several else ("L",), rows)
+    return sides_table(title, [*counts, *remarks_of_statements(shown, silent)], ("L", "d") if several else ("L",), rows)
 
 
 def _grouped(results: TheoryResults) -> tuple[dict[tuple[str, int, int | None], list[Statement]], list[str]]:
@@ -118,16 +82,6 @@ def _verdicts(group: Sequence[Statement]) -> str:
         return str(group[0].verdict)
     counts = Counter(statement.verdict for statement in group)
     return ", ".join(f"{counts[verdict]} {_PLURALS[verdict]}" for verdict in Verdict if counts[verdict])
-
-
-def _remarks(shown: Sequence[Statement], silent: Sequence[str], most: int = 12) -> list[str]:
-    """Return the lines under the table: what is known of statements that do not hold, each once."""
-    failed = [failure_of(statement) for statement in shown if statement.verdict is Verdict.FAILS]
-    unmet = [f"{s.name}: {s.unmet}" for s in shown if s.verdict is Verdict.ASSUMPTION_NOT_MET]
-    remarks = list(dict.fromkeys([*failed, *unmet]))
-    if len(remarks) > most:
-        remarks = [*remarks[:most], f"and {len(remarks) - most} more, in summary.json"]
-    return [*remarks, f"Not applicable: {', '.join(silent)}"] if silent else remarks
 
 
 def _large_products_table(samples: Sequence[LargeProductsSample], title: str) -> Table:
@@ -190,29 +144,6 @@ def theory_summary(results: TheoryResults) -> dict[str, Any]:
     ]
     convergence = [{"depth": depth, **summary_of_statement(one)} for depth, one in results.convergence.items()]
     return {"flows": flows, "convergence": convergence, "lemma_3": samples}
-
-
-def summary_of_statement(statement: Statement) -> dict[str, Any]:
-    """Return a statement in the types of JSON, with the sides where the margin is least."""
-    smaller, larger = statement.sides
-    return {
-        "name": statement.name,
-        "claim": statement.claim,
-        "verdict": str(statement.verdict),
-        "smaller": finite_or_none(smaller),
-        "larger": finite_or_none(larger),
-        "margin": finite_or_none(statement.margin),
-        "assumptions": [
-            {"name": assumption.name, "met": assumption.met, "found": assumption.found}
-            for assumption in statement.assumptions
-        ],
-        "note": statement.note,
-    }
-
-
-def failure_of(statement: Statement) -> str:
-    """Return in words that a statement fails."""
-    return f"{statement.name} fails: it does not hold that {statement.claim}"
 
 
 def warnings_of_theory(found: TheoryResults) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""How every class of results shows itself: registered here, as what prints and draws stands above what it shows."""
+"""How results are drawn, saved and handed on as tables of pandas, and how those of the lab print: registered here."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,26 +11,21 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from rich.text import Text
 
-from ..comparison import Comparison, RunStatements, StatementsOfRuns, edge_statements
+from ..columns import read_runs, trajectory_columns
+from ..comparison import Comparison, StatementsOfRuns, edge_statements
 from ..dynamics import Trajectory
-from ..dynamics.trajectory import is_batch
 from ..formatting import encodable
-from ..formatting.presentation import Shown, register_view
-from ..kinds import reason_of
+from ..formatting.presentation import Shown, register_tables, register_view
 from ..results import ResultFolder, Results
-from ..results.runs import read_runs
-from ..results.trajectories import dataset_of
 from ..runtime.paths import user_path
 from ..sweeps.sweep import Sweep
-from ..theory import Claim, Statement, Statements
+from ..tables import tables
+from ..theory import Statement, Statements
 from .document import Document, document, save, save_sweep, sweep_shown, write_sweep
 from .figures import figures, plot_runs, plot_sweep, sweep_figures
 from .frame import runs_frame, statements_frame, sweep_frame
 from .side_by_side import SideBySide
-from .statements_table import claims_table, table_of_run_statements
 from .sweeps import runs
-from .table import tables
-from .theory_table import table_of_statements
 
 if TYPE_CHECKING:
     import pandas
@@ -137,28 +132,11 @@ class StoredSweep(Shown):
 class _TrajectoryView:
     run: Trajectory
 
-    def tables(self) -> Sequence[Table | Text] | None:
-        if is_batch(self.run):
-            return None
-        try:
-            return self._stored().tables()
-        except Exception as error:  # a trajectory that is looked at must not end a program
-            reason = reason_of(error)
-            return [Text(f"{self.run!r}\nno table: {reason}")]
-
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> xarray.Dataset:
-        if is_batch(self.run):
-            raise ValueError(
-                f"this is of one run outside of jax.jit, found {self.run!r}: take one out of a batch by "
-                "jax.tree.map(lambda leaf: leaf[0], runs), or look at the arrays"
-            )
-        return dataset_of(self.run, attrs=attrs)
-
-    def _stored(self) -> StoredRuns:
-        return StoredRuns(self.to_dataset())
+        return trajectory_columns(self.run, attrs).to_xarray()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stored(), name)
+        return getattr(StoredRuns(self.to_dataset()), name)
 
 
 @dataclass(frozen=True)
@@ -173,59 +151,35 @@ class _ResultsView:
     def swept(self) -> StoredSweep | None:
         return None if self.results.sweep is None else StoredSweep(self.results.sweep)
 
-    def tables(self) -> Sequence[Table | Text]:
-        return self._document().tables
+    def document(self) -> Document:
+        return document(self.results, self.results.folder.resolve().name)
 
     def figures(self) -> dict[str, Figure]:
-        return self._document().figures
-
-    def _document(self) -> Document:
-        return document(self.results, self.results.folder.resolve().name)
+        return self.document().figures
 
 
 @dataclass(frozen=True)
 class _StatementsView:
-    statements: Iterable[Statement]
-
-    def tables(self) -> Sequence[Table]:
-        return [table_of_statements(tuple(self.statements))]
+    statements: Sequence[Statement]
+    about: Sequence[Mapping[str, Any]] | None = None
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        return statements_frame(tuple(self.statements))
+        return statements_frame(self.statements, self.about)
 
 
-@dataclass(frozen=True)
-class _StatementsOfRunsView:
-    found: Sequence[RunStatements]
-
-    def tables(self) -> Sequence[Table | Text]:
-        return [table_of_run_statements(self.found, "")] if self.found else [Text("no statements")]
-
-    def to_dataframe(self) -> "pandas.DataFrame":
-        about = [
-            (one, {"dynamics": of.run.dynamics, "learning_rate": of.run.learning_rate})
-            for of in self.found
-            for one in of.statements
-        ]
-        return statements_frame([one for one, _ in about], [run for _, run in about])
-
-
-@dataclass(frozen=True)
-class _ClaimView:
-    claim: Claim
-
-    def tables(self) -> Sequence[Table]:
-        return [claims_table([self.claim], "")]
+def _view_of_run_statements(found: StatementsOfRuns) -> _StatementsView:
+    pairs = [(of.run, one) for of in found for one in of.statements]
+    about = [{"dynamics": run.dynamics, "learning_rate": run.learning_rate} for run, _ in pairs]
+    return _StatementsView([one for _, one in pairs], about)
 
 
 for stored in (StoredRuns, StoredSweep, SideBySide):
-    register_view(stored, lambda runs: runs)
+    register_tables(stored, stored.tables)
+register_tables(Sweep, lambda sweep: StoredSweep(sweep.dataset).tables())
+register_tables(Results, lambda results: _ResultsView(results).document().tables)
 register_view(Comparison, lambda comparison: StoredRuns(comparison.to_dataset()))
 register_view(Sweep, lambda sweep: StoredSweep(sweep.dataset))
 register_view(Trajectory, _TrajectoryView)
 register_view(Results, _ResultsView)
-register_view(Statement, lambda statement: _StatementsView((statement,)))
 register_view(Statements, _StatementsView)
-register_view(RunStatements, lambda of_run: _StatementsOfRunsView((of_run,)))
-register_view(StatementsOfRuns, _StatementsOfRunsView)
-register_view(Claim, _ClaimView)
+register_view(StatementsOfRuns, _view_of_run_statements)

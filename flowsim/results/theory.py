@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..columns import attributes
 from ..dynamics import Outcome
 from ..kinds import reason_of
 from ..theory import Assumption, LargeProducts, LargeProductsSample, Statement, Verdict
-from .schema import attributes
 
 if TYPE_CHECKING:
     import xarray

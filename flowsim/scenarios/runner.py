@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..columns import MEASURES
 from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
 from ..comparison.plan import ForkError
 from ..data.sources import Data, check_data
@@ -26,7 +27,6 @@ from ..networks import cast
 from ..networks.recipes import shape_errors
 from ..probes import HELD_OUT, PROBES, BatchProbe, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Minibatches, Problem, RegularizedRisk
-from ..results.schema import MEASURES
 from ..runtime.errors import UserError
 from ..runtime.paths import user_path
 from ..solvers import SOLVERS

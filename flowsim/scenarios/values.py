@@ -10,12 +10,12 @@ import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from ..columns import MEASURES
 from ..data.sources import DataSource
 from ..dynamics import DESCENTS, LEARNING_RATES, DecoupledDecay, Descent, GradientDescent
 from ..kinds.recipes import Chosen, Made, Section, recipe_of, refusal, validation_error
 from ..kinds.recipes.values import WHOLE, Condition, distinct
 from ..probes import HELD_OUT, PROBES, Label, Probe, probe_of
-from ..results.schema import MEASURES
 
 MOST_VALUES = 10_000
 

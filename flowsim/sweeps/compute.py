@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..batch import descend_batch
+from ..columns import FAILED, MEASURES, NOT_ASKED
 from ..curvature.finiteness import check_gradient
 from ..dynamics import Descent, Outcome, as_descent, decide, descend, integrate, objective_floor, times_of_steps
 from ..kinds import reason_of
 from ..networks import stacked, unstacked, weight_dtype
-from ..results.schema import FAILED, MEASURES, NOT_ASKED
 from ..runtime.compiling import few_blas_threads
 from ..scenarios.runner import environment
 from ..scenarios.sweep_settings import CriticalSettings

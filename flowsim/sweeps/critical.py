@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..batch import descend_batch
+from ..columns import CriticalStatus
 from ..dynamics import Outcome, Stopping, stopping_for
 from ..networks import split, stacked, unstacked, weight_dtype
 from ..problems import Problem
-from ..results.schema import CriticalStatus
 from ..scenarios.sweep_settings import CriticalSettings
 from .measures import measure
 

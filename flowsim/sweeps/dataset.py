@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..columns import FAILED, FLOW, NOT_ASKED, RUN, Edge, Run, attributes, run_coordinates
 from ..dynamics import Descent, times_of_steps
 from ..probes import Label
-from ..results.runs import FLOW, Edge, Run, run_coordinates
-from ..results.schema import FAILED, NOT_ASKED, RUN, attributes
 from ..scenarios.reading import resolved
 from ..scenarios.scenario import Scenario
 from ..scenarios.values import kind_of, labels_of

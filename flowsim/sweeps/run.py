@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..columns import NOT_ASKED
 from ..formatting import Progress, ProgressCallback
 from ..formatting.presentation import Drawn, view_of
 from ..problems import LinearRegression
-from ..results.schema import NOT_ASKED
 from ..runtime.signals import ending_held
 from ..scenarios.grid import Point, points
 from ..scenarios.runner import build_network, environment, read_data

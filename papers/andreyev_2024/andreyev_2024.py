@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 from pydantic_core import PydanticCustomError
 
+from flowsim.columns import GRADIENT_DESCENT, RecordedRun, Run, read_runs
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
 from flowsim.probes import BatchSharpness, Label, MeanSquareSharpness, Moment, Probe, SharpnessGap
@@ -23,7 +24,6 @@ from flowsim.report.style import STYLE, THRESHOLD, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.report.sweeps.intervals import quartiles
 from flowsim.results import Figure, Results
-from flowsim.results.runs import GRADIENT_DESCENT, RecordedRun, Run, read_runs
 from flowsim.scenarios import Scenario
 from flowsim.scenarios.settings import ForkSettings
 from flowsim.theory import Claim, mark_outside_sweep, unmeasured

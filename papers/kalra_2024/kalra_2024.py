@@ -10,13 +10,13 @@ import xarray
 from jaxtyping import Float
 from pydantic_core import PydanticCustomError
 
+from flowsim.columns import read_runs
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
 from flowsim.report.render_paper import legend_above
 from flowsim.report.style import STYLE, THRESHOLD, THRESHOLD_ID, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
-from flowsim.results.runs import read_runs
 from flowsim.scenarios import Scenario
 from flowsim.scenarios.values import kind_of
 from flowsim.theory import Claim, mark_outside_sweep, unmeasured

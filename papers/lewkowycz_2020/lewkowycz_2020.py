@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
+from flowsim.columns import place_of, read_runs
 from flowsim.data import Data, DataSource
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
@@ -23,7 +24,6 @@ from flowsim.report.render_paper import legend_above
 from flowsim.report.style import STYLE, THRESHOLD, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
-from flowsim.results.runs import place_of, read_runs
 from flowsim.scenarios import Scenario
 from flowsim.theory import Claim, mark_outside_sweep, unmeasured
 

@@ -11,6 +11,7 @@ import xarray
 from jaxtyping import Float
 from pydantic_core import PydanticCustomError
 
+from flowsim.columns import RecordedRun, read_runs
 from flowsim.comparison.centres import DISTANCE, SHARPNESS, records_at
 from flowsim.comparison.edge_statements import models_of
 from flowsim.comparison.models import GRADIENT
@@ -20,7 +21,6 @@ from flowsim.report.panels import Axis, Curve, Guide, Key, Panel, axis_over
 from flowsim.report.render_paper import figure_of
 from flowsim.report.style import FLOW
 from flowsim.results import Figure, Results
-from flowsim.results.runs import RecordedRun, read_runs
 from flowsim.scenarios import Scenario
 from flowsim.theory import Claim, listed, mark_outside_sweep, unmeasured
 

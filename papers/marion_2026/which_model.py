@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from pydantic_core import PydanticCustomError
 
+from flowsim.columns import Run
 from flowsim.comparison.centres import DISTANCE, OSCILLATION, SHARPNESS
 from flowsim.kinds import validation_error
 from flowsim.probes import SquaredNorm
@@ -21,7 +22,6 @@ from flowsim.report.render_paper import legend_above
 from flowsim.report.style import STYLE, Drawing, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
-from flowsim.results.runs import Run
 from flowsim.scenarios import Scenario
 from flowsim.scenarios.values import kind_of
 from flowsim.sweeps.models import ONSET

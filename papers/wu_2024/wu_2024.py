@@ -11,6 +11,7 @@ import xarray
 from jaxtyping import Float
 from pydantic_core import PydanticCustomError
 
+from flowsim.columns import RecordedRun, read_runs
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
 from flowsim.probes import NormalizedMargin
@@ -18,7 +19,6 @@ from flowsim.report.panels import INK, Axis, Curve, Key, Panel, axis_over
 from flowsim.report.render_paper import figure_of
 from flowsim.report.style import BOUND, run_look
 from flowsim.results import Figure, Results
-from flowsim.results.runs import RecordedRun, read_runs
 from flowsim.scenarios import Scenario
 from flowsim.theory import Claim, listed, mark_outside_sweep
 

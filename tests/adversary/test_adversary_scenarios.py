@@ -259,9 +259,9 @@ def test_the_threshold_of_a_rate_of_almost_nothing_does_not_overflow_its_axis():
     import xarray
     from matplotlib.figure import Figure
 
+    from flowsim.columns import GRADIENT_DESCENT, Run, run_coordinates
     from flowsim.report.panels.sweep import SweepPanels
     from flowsim.report.render_paper import draw_panel
-    from flowsim.results.runs import GRADIENT_DESCENT, Run, run_coordinates
 
     rates = Run(GRADIENT_DESCENT, 1e-300), Run(GRADIENT_DESCENT, 0.1)
     swept = xarray.Dataset(

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import xarray
 from matplotlib.figure import Figure
 
+from ...columns import read_runs
 from ...report.panels import Panel
 from ...report.render_paper import figure_of
 from ...results import Results
-from ...results.runs import read_runs
 from ...theory import Claim
 from .edge_claims import noisy_claims, single_run_claims
 from .learning_claims import divergence_claims, flow_claims, jump_claims, learning_claims

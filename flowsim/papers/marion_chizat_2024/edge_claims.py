@@ -3,10 +3,10 @@
 import numpy as np
 import xarray
 
+from ...columns import RecordedRun, read_runs
 from ...dynamics import Outcome
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median
-from ...results.runs import RecordedRun, read_runs
 from ...theory import Claim, listed, mark_outside_sweep, unmeasured
 from .measures import over_edge
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, final
 
+from ...columns import GRADIENT_DESCENT
 from ...kinds.recipes import validation_error
 from ...results import Figure, Results
-from ...results.runs import GRADIENT_DESCENT
 from ...scenarios import Scenario
 
 # What draws and measures, `contents.py`, is imported where it is used: a scenario is validated without Matplotlib.

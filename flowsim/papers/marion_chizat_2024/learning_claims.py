@@ -3,8 +3,8 @@
 import numpy as np
 import xarray
 
+from ...columns import Run
 from ...report.sweeps import runs
-from ...results.runs import Run
 from ...theory import Claim, listed, unmeasured
 from .measures import LEARNED, criterion, critical_rate, has_learned
 

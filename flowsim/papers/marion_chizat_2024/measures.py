@@ -6,8 +6,8 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from ...columns import Run
 from ...report.sweeps import runs
-from ...results.runs import Run
 
 # The zero network is at squared distance 1 and excess risk a, the limit of the flow at 1e-16 or less in both.
 LEARNED = 1e-2

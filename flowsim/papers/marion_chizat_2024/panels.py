@@ -8,13 +8,13 @@ import numpy as np
 import xarray
 from matplotlib.patheffects import Normal, Stroke
 
+from ...columns import FLOW, GRADIENT_DESCENT, RecordedRun, Run
 from ...report.panels import FURTHEST, INK, LABELS, Axis, Curve, Guide, Key, Panel, axis_over, oscillates
 from ...report.panels.oscillation import middle_and_range
 from ...report.panels.sweep import DIVERGED, MEDIANS, Facet, SweepPanels, axis_along, is_constant, positions
 from ...report.style import BOUND, FLOW as FLOW_LOOK, run_look
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median, quartiles
-from ...results.runs import FLOW, GRADIENT_DESCENT, RecordedRun, Run
 from .measures import (
     Points,
     drawn_rates,

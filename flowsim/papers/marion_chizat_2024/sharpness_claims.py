@@ -3,9 +3,9 @@
 import numpy as np
 import xarray
 
+from ...columns import FLOW, Run
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median
-from ...results.runs import FLOW, Run
 from ...theory import Claim, listed, unmeasured
 from .measures import drawn_rates, gaps, has_learned, has_test_risk, regress, regressed_run, upper_bound
 

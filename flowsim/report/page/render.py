@@ -10,9 +10,10 @@ import numpy as np
 import xarray
 from matplotlib.colors import to_hex, to_rgb
 
+from ...columns import SHARPNESS
 from ...formatting import format_number
 from ...results import theory_from_dataset
-from ...results.schema import SHARPNESS
+from ...tables.probes import overlaid_probes, probe_names
 from ..panels import (
     HEADINGS,
     INK,
@@ -31,7 +32,6 @@ from ..panels import (
 from ..panels.sweep import CRITICAL, SweepPanels, quantities
 from ..panels.theory import TheoryPanels
 from ..panels.trajectories import columns
-from ..probes_table import overlaid_probes, probe_names
 from ..style import FLOW
 
 _ABOUT_RUNS = (

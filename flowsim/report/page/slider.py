@@ -9,10 +9,10 @@ import numpy as np
 import xarray
 from markupsafe import Markup
 
+from ...columns import RecordedRun
 from ...comparison import Comparison
 from ...formatting import format_number
 from ...results import Results, open_results
-from ...results.runs import RecordedRun
 from ...results.store import write_atomically
 from ...runtime.paths import user_path
 from ..panels import INK, PATH, Axis, Curve, Guide, Key, Panel, TrajectoryPanels, plane_panels

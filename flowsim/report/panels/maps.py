@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from ...results.runs import RecordedRun
-from ...results.schema import SHARPNESS
+from ...columns import SHARPNESS, RecordedRun
 from ..style import FLOW, THRESHOLD, run_look
 from .panel import INK, Axis, Curve, Key, Mesh, Panel, Symlog, data_limits, label_of, subsample
 from .spectrum import NODES, Spectra

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import xarray
 
-from ...comparison.edge_statements import models_of
+from ...columns import RecordedRun, read_runs
 from ...comparison.centres import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
-from ...results.runs import RecordedRun, read_runs
+from ...comparison.edge_statements import models_of
 from ..style import FLOW, THRESHOLD
 from .panel import INK, Curve, Guide, Key, Panel, axis_over
 

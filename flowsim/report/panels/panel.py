@@ -3,7 +3,7 @@
 What quantities are called stands here too, in plain text and in Matplotlib's mathematics.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...comparison.sharpness_along import LIMIT
-from ...formatting import format_number
+from ...formatting import format_number, subsample as subsample
 
 Limits = tuple[float, float]
 FURTHEST = 1e150
@@ -185,13 +185,6 @@ class Panel:
     legend: Mapping[str, Any] = field(default_factory=dict)
     letter: str = ""
     leaders: bool = False
-
-
-def subsample(entries: Sequence[Any], most: int) -> list[Any]:
-    """Return at most `most` of the entries, evenly taken, the first and the last among them."""
-    if len(entries) <= most:
-        return list(entries)
-    return [entries[i] for i in np.linspace(0, len(entries) - 1, most).round().astype(int)]
 
 
 def edge_in_words(level: float, *, of_descent: bool) -> str:

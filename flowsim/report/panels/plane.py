@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from ...columns import RecordedRun
 from ...dynamics import Outcome
-from ...results.runs import RecordedRun
 from ..style import CROSSING
 from .panel import Axis, Curve, Key, Panel, data_limits
 from .trajectories import TrajectoryPanels

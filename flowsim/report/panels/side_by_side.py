@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import xarray
 
+from ...columns import Recorded, RecordedRun, Run, read_runs
 from ...formatting.terminal import printable
-from ...results.runs import Recorded, RecordedRun, Run, read_runs
 from ..style import folder_colour, side_by_side_look
 from .panel import INK, Axis, Curve, Guide, Key, Panel, subsample
 from .trajectories import LIMIT_KEY, TrajectoryPanels, is_calm

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from ...columns import RecordedRun
 from ...dynamics import Outcome
 from ...formatting import format_number
-from ...results.runs import RecordedRun
 from .panel import Axis, Curve, Panel, data_limits, subsample
 from .trajectories import TrajectoryPanels
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import xarray
 
+from ...columns import GRADIENT_DESCENT, MEASURES, Run
 from ...formatting import format_number
-from ...results.runs import GRADIENT_DESCENT, Run
-from ...results.schema import MEASURES
 from ..style import BOUND, FLOW, INITIAL, POINTS, run_look
 from ..sweeps import runs
 from ..sweeps.intervals import Interval, quartiles, share_interval

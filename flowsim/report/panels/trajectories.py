@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import xarray
 
+from ...columns import MEASURES, Recorded, RecordedRun, read_runs
 from ...comparison.centres import SHARPNESS as CENTRE_SHARPNESS
 from ...comparison.sharpness_along import LIMIT
 from ...dynamics import Outcome
 from ...formatting import format_number
-from ...results.runs import Recorded, RecordedRun, read_runs
-from ...results.schema import MEASURES
 from ..style import CROSSING, LIMITS, THRESHOLD, run_look
 from .oscillation import middle_and_range, oscillates
 from .panel import HEADINGS, Axis, Curve, Guide, Key, Limits, Panel, Symlog, edge_in_words, label_of, subsample

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from ...results.runs import Recorded, RecordedRun
+from ...columns import Recorded, RecordedRun
 from .panel import FURTHEST, Limits
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import xarray
 
+from ...columns import FAILED, FLOW as FLOW, NOT_ASKED, RUN, CriticalStatus, Run, place_of, runs_of as runs_of
 from ...dynamics import Outcome
-from ...results.runs import FLOW as FLOW, Run, place_of, runs_of as runs_of
-from ...results.schema import FAILED, NOT_ASKED, RUN, CriticalStatus
 
 REPETITION = "repetition"
 _AS_ASKED = [outcome for outcome in Outcome if outcome.as_asked]

@@ -9,12 +9,11 @@ import numpy as np
 import xarray
 from rich.table import Table
 
+from ...columns import CriticalStatus, Run
 from ...formatting import finite_or_none, format_number, with_entries
 from ...formatting.terminal import empty_table
-from ...results.runs import Run
-from ...results.schema import CriticalStatus
+from ...tables.probes import plain, probe_names, table_of_ends
 from ..panels import subsample
-from ..probes_table import plain, probe_names, table_of_ends
 from . import runs
 from .intervals import median
 

@@ -1,18 +1,16 @@
 """How closely models follow descent: rows of numbers, and their table."""
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import xarray
 from rich.table import Table
 
-from ..comparison.centres import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
+from ..columns import LabelledArrays, Recorded, RecordedRun, read_runs
 from ..comparison.edge_statements import common_time, models_of
+from ..comparison.centres import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
 from ..formatting import format_number, with_entries
 from ..formatting.terminal import empty_table
-from ..results.runs import Recorded, RecordedRun, read_runs
 
 _PREDICTED = ("sharpness", OSCILLATION.name, MEAN_RISK.name, MEAN_EXCESS_RISK.name)
 _REMARKS = (
@@ -29,7 +27,7 @@ _COLUMNS = (
 )
 
 
-def model_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
+def model_rows(dataset: LabelledArrays) -> list[dict[str, Any]]:
     """Return how descents, the gradient flow and the models compare, at the last time that is known of all.
 
     One row each of the descent, the gradient flow and every model for each learning rate, with `method`,
@@ -37,30 +35,32 @@ def model_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     gradient flow, `sharpness` there, `oscillation`, `mean_risk` and `mean_excess_risk`; NaN for what is not known.
     Empty without models.
     """
-    shown = read_runs(dataset)
-    modelled = [(run, models) for run in shown.by_rate if (models := models_of(shown, run))]
-    return [row for descent, models in modelled for row in _group(shown, descent, models)]
+    shown, rows = read_runs(dataset), []
+    for descent, models in descents_with_models(shown):
+        time = common_time(descent, models)
+        flow_distance = _at(descent, DISTANCE.name, time)
+        numbers = {"learning_rate": descent.run.learning_rate, "time": time}
+        measured = {name: _at(descent, name, time) for name in _PREDICTED}
+        measured |= {"sharpness": _at(descent, SHARPNESS.name, time)}
+        rows.append({"method": descent.run.method, **numbers, "distance": 0.0, "closer": math.nan, **measured})
+        of_flow = {
+            "sharpness": _at(shown.flow, "sharpness", time),
+            "oscillation": 0.0,
+            "mean_risk": _at(shown.flow, "risk", time),
+            "mean_excess_risk": _at(shown.flow, "excess_risk", time),
+        }
+        rows.append({"method": "GF", **numbers, "distance": flow_distance, "closer": 1.0, **of_flow})
+        for run in models:
+            distance = _at(run, DISTANCE.name, time)
+            closer = flow_distance / distance if distance > 0 else math.nan
+            predicted = {name: _at(run, name, time) for name in _PREDICTED}
+            rows.append({"method": run.run.method, **numbers, "distance": distance, "closer": closer, **predicted})
+    return rows
 
 
-def _group(shown: Recorded, descent: RecordedRun, beside: Sequence[RecordedRun]) -> Iterator[dict[str, Any]]:
-    rate, time = descent.run.learning_rate, common_time(descent, beside)
-    flow = _at(descent, DISTANCE.name, time)
-    numbers = {"learning_rate": rate, "time": time}
-    measured = {name: _at(descent, name, time) for name in _PREDICTED}
-    measured |= {"sharpness": _at(descent, SHARPNESS.name, time)}
-    yield {"method": descent.run.method, **numbers, "distance": 0.0, "closer": math.nan, **measured}
-    plain = {
-        "sharpness": _at(shown.flow, "sharpness", time),
-        "oscillation": 0.0,
-        "mean_risk": _at(shown.flow, "risk", time),
-        "mean_excess_risk": _at(shown.flow, "excess_risk", time),
-    }
-    yield {"method": "GF", **numbers, "distance": flow, "closer": 1.0, **plain}
-    for run in beside:
-        distance = _at(run, DISTANCE.name, time)
-        predicted = {name: _at(run, name, time) for name in _PREDICTED}
-        closer = flow / distance if distance > 0 else math.nan
-        yield {"method": run.run.method, **numbers, "distance": distance, "closer": closer, **predicted}
+def descents_with_models(shown: Recorded) -> list[tuple[RecordedRun, list[RecordedRun]]]:
+    """Return every descent that has models, and these, from the smallest learning rate to the largest."""
+    return [(run, models) for run in shown.by_rate if (models := models_of(shown, run))]
 
 
 def _at(run: RecordedRun, quantity: str, time: float) -> float:
@@ -69,7 +69,7 @@ def _at(run: RecordedRun, quantity: str, time: float) -> float:
     return float(run.along(quantity)[np.argmin(np.abs(times - time))]) if math.isfinite(time) else math.nan
 
 
-def models_table(dataset: xarray.Dataset, title: str) -> Table | None:
+def models_table(dataset: LabelledArrays, title: str) -> Table | None:
     """Return the table of descents and their models; `None` where there are none."""
     rows = model_rows(dataset)
     if not rows:

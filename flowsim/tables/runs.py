@@ -5,23 +5,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import xarray
 from rich.table import Table
 
+from ..columns import MEASURES, SHARPNESS, LabelledArrays, Recorded, RecordedRun, read_runs
 from ..comparison.sharpness_along import ERROR, LIMIT
 from ..dynamics import Outcome
-from ..formatting import finite_or_none, format_number, with_entries
+from ..formatting import finite_or_none, format_number, subsample, with_entries
 from ..formatting.terminal import empty_table
-from ..results.runs import Recorded, RecordedRun, read_runs
-from ..results.schema import MEASURES, SHARPNESS
 from .models import model_rows, models_table
-from .panels import subsample
-from .probes_table import ends_of, plain, probe_names, probes_table
-from .statements_table import failing_statements, statements_summary, statements_table
-from .theory_table import failure_of
+from .probes import ends_of, plain, probe_names, probes_table
+from .statements import failing_statements, failure_of, statements_summary, statements_table
 
 
-def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
+def rows(dataset: LabelledArrays) -> list[dict[str, Any]]:
     """Return the numbers of the printed table, the flow first.
 
     Each row holds `method` ("GF", "GD", or the name of other dynamics), `learning_rate`, `steps`, `time`, `risk`,
@@ -56,11 +52,11 @@ def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]
     }
 
 
-def tables(dataset: xarray.Dataset, title: str) -> tuple[Table, ...]:
+def tables(dataset: LabelledArrays, title: str) -> tuple[Table, ...]:
     """Return all tables for the terminal: of the runs, and where there are any, of models, statements and probes.
 
     Args:
-        dataset: The data set of trajectories.
+        dataset: Columns of trajectories, or their data set.
         title: What stands above the first.
 
     Returns:
@@ -70,11 +66,11 @@ def tables(dataset: xarray.Dataset, title: str) -> tuple[Table, ...]:
     return (render(dataset, title), *(table for table in others if table is not None))
 
 
-def render(dataset: xarray.Dataset, title: str) -> Table:
+def render(dataset: LabelledArrays, title: str) -> Table:
     """Return the table for the terminal; the lines of a column's name join where there is room: see `fitted`.
 
     Args:
-        dataset: The data set of trajectories.
+        dataset: Columns of trajectories, or their data set.
         title: What stands above it.
 
     Returns:
@@ -86,7 +82,7 @@ def render(dataset: xarray.Dataset, title: str) -> Table:
     return table
 
 
-def render_folders(datasets: Mapping[str, xarray.Dataset], title: str, remarks: Sequence[str]) -> Table:
+def render_folders(datasets: Mapping[str, LabelledArrays], title: str, remarks: Sequence[str]) -> Table:
     """Return one table of the ends of all runs of several data sets, by the names of their folders."""
     table = empty_table(title, remarks)
     table.add_column("folder", no_wrap=True)
@@ -128,12 +124,15 @@ def _add_rows(table: Table, found: Mapping[str, Recorded]) -> None:
         table.add_section()
 
 
-def remarks_of_runs(shown: Recorded) -> list[str]:
-    """Return the lines under the table: how the flow was integrated, what Theorem 2 says, and why it ended early."""
+def remarks_of_runs(shown: Recorded, *, rounding: float = 1e-6, most_names: int = 3) -> list[str]:
+    """Return the lines under the table: the integration of the flow, Theorem 2, edges of stability, distances, the end.
+
+    Times that differ by less than the fraction `rounding` are the same: ηk may be in single precision.
+    """
     flow = shown.leading
     count = flow.number("gradients")
     gradients = "" if math.isnan(count) else f"{int(count)} gradients, "
-    remarks = [f"{flow.run.method} by {flow.part['solver'].item()}: {gradients}{int(flow.number('products'))} products"]
+    remarks = [f"{flow.run.method} by {flow.part['solver'].values}: {gradients}{int(flow.number('products'))} products"]
     if shown.bounds is not None:
         lower, upper = shown.bounds
         remarks.append(f"Theorem 2: {lower:.4g} ≤ S_min ≤ {upper:.4g}")
@@ -145,43 +144,64 @@ def remarks_of_runs(shown: Recorded) -> list[str]:
             "where the flow ends is certain; with another rtol or solver it may end elsewhere"
         )
     if (order := flow.number("order")) > 2:
-        remarks.append(_approach(order))
+        whole = round(order)
+        if abs(order - whole) < 0.05 and whole > 2:
+            k, exponent = str(whole), "1" if whole == 3 else f"1/{whole - 2}"
+        else:
+            k, exponent = format_number(order, 3), format_number(1 / (order - 2), 3)
+        remarks.append(f"The risk is flat to order {k} at the limit: the flow approaches it like t^(−{exponent})")
     remarks.extend(risk_remarks(shown))
-    remarks.extend(_edge_remarks(shown))
-    remarks.extend(_distance_remarks(shown))
+
+    edges = []
+    for run in shown.by_rate:
+        curvature, threshold = run.run.edge.curvature, run.edge_along(run.run.edge.curvature)[-1]
+        if curvature != SHARPNESS and math.isfinite(threshold):
+            at_end = " at the end" if run.is_scheduled else ""
+            words = f"stable up to a {curvature.replace('_', ' ')} of {threshold:.4g}{at_end}"
+            edges.append((curvature, run.run.name, f"{run.run.name}: {words}"))
+        if run.run.branch:
+            words = f"{run.run.name}: goes on from {run.run.branch}"
+            edges.append((f"branch of {run.run.name}", run.run.name, words))
+        if run.is_scheduled:
+            words = f"the learning rate changes, and is {run.last_rate:.4g} at the end"
+            edges.append(("rate", run.run.name, f"{run.run.name}: {words}"))
+    remarks.extend(_merged(edges))
+
+    early: dict[str, list[str]] = {}
+    for run in shown.by_rate:
+        time, _ = run.last_common
+        if time < run.end_time * (1 - rounding):
+            early.setdefault(format_number(time, 4), []).append(run.run.name)
+    for time, names in early.items():
+        few = subsample(names, most_names)
+        words = ", ".join(few) if few == names else f"{len(names)} runs from {names[0]} to {names[-1]}"
+        remarks.append(f"Distance taken at t = {time} for {words}")
+
     if shown.has_flow and not flow.outcome.converged:
         words = "The flow ended as asked" if flow.outcome.as_asked else "The flow did not converge"
         remarks.append(f"{words}: {flow.outcome.meaning}")
     return remarks
 
 
-def _approach(order: float) -> str:
-    """Return how a flow approaches a point at which the risk is flat to an `order` of more than two."""
-    whole = round(order)
-    if abs(order - whole) < 0.05 and whole > 2:
-        k, exponent = str(whole), "1" if whole == 3 else f"1/{whole - 2}"
-    else:
-        k, exponent = format_number(order, 3), format_number(1 / (order - 2), 3)
-    return f"The risk is flat to order {k} at the limit: the flow approaches it like t^(−{exponent})"
-
-
 def risk_remarks(shown: Recorded, *, most_names: int = 3) -> Iterator[str]:
     """Yield which runs went below the infimum of the risk that was given, and which end at twice their first risk."""
-    below = {run.run.name: run.below_infimum for run in shown.runs if run.below_infimum > 0}
+    below, risen = {}, []
+    for run in shown.runs:
+        excess, risk, name = run.along("excess_risk"), run.along("risk"), run.run.name
+        # An excess that is negative by more than rounding: the infimum is too high.
+        rounding = 64 * np.finfo(risk.dtype).eps * np.max(np.abs(risk[np.isfinite(risk)]), initial=0.0)
+        least = np.min(excess[np.isfinite(excess)], initial=0.0)
+        if least < -rounding:
+            below[name] = float(-least)
+        # Where the steps or the time ran out; a run that ended of itself has no more to tell.
+        rise = float(risk[-1] / risk[0]) if run.outcome.ran_out and risk[0] > 0 else math.nan
+        if rise >= 2:
+            words = f"ends {format_number(rise, 3)} times as high as it began: more steps tell where it goes"
+            risen.append(("risk", name, f"The risk of {name} {words}"))
     if below:
         most = format_number(max(below.values()), 3)
         names = ", ".join(subsample(list(below), most_names))
         yield f"The infimum that was given is too high: the risk of {names} is up to {most} below it"
-    risen = (
-        (
-            "risk",
-            run.run.name,
-            f"The risk of {run.run.name} ends {format_number(run.rise, 3)} times as high as it began: more steps tell "
-            "where it goes",
-        )
-        for run in shown.runs
-        if run.rise >= 2
-    )
     yield from _merged(risen, most_names)
 
 
@@ -198,42 +218,7 @@ def _merged(remarks: Iterable[tuple[str, str, str]], most: int = 3) -> Iterator[
             yield from (remark for _, remark in group)
 
 
-def _edge_remarks(shown: Recorded) -> Iterator[str]:
-    """Yield of which runs another curvature than the sharpness decides on stability, and up to where."""
-    yield from _merged(_remarks_on_edges(shown))
-
-
-def _remarks_on_edges(shown: Recorded) -> Iterator[tuple[str, str, str]]:
-    for run in shown.by_rate:
-        curvature, threshold = run.run.edge.curvature, run.edge_along(run.run.edge.curvature)[-1]
-        if curvature != SHARPNESS and math.isfinite(threshold):
-            at_end = " at the end" if run.is_scheduled else ""
-            words = f"stable up to a {curvature.replace('_', ' ')} of {threshold:.4g}{at_end}"
-            yield curvature, run.run.name, f"{run.run.name}: {words}"
-        if run.run.branch:
-            yield f"branch of {run.run.name}", run.run.name, f"{run.run.name}: goes on from {run.run.branch}"
-        if run.is_scheduled:
-            words = f"the learning rate changes, and is {run.last_rate:.4g} at the end"
-            yield "rate", run.run.name, f"{run.run.name}: {words}"
-
-
-def _distance_remarks(shown: Recorded, *, rounding: float = 1e-6, most_names: int = 3) -> Iterator[str]:
-    """Yield of which runs the distance is not that at their end, and at which time it is taken.
-
-    Times that differ by less than the fraction `rounding` are the same: ηk may be in single precision.
-    """
-    early: dict[str, list[str]] = {}
-    for run in shown.by_rate:
-        time, _ = run.last_common
-        if time < run.end_time * (1 - rounding):
-            early.setdefault(format_number(time, 4), []).append(run.run.name)
-    for time, names in early.items():
-        few = subsample(names, most_names)
-        said = ", ".join(few) if few == names else f"{len(names)} runs from {names[0]} to {names[-1]}"
-        yield f"Distance taken at t = {time} for {said}"
-
-
-def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
+def warnings_of_runs(dataset: LabelledArrays) -> Iterator[str]:
     """Yield how each run ended that came neither to its limit nor to what was asked, and what fails at the edge."""
     shown, ended = read_runs(dataset), []
     for run in shown.runs:
@@ -249,14 +234,14 @@ def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
     )
 
 
-def ended_as_expected(dataset: xarray.Dataset) -> bool:
+def ended_as_expected(dataset: LabelledArrays) -> bool:
     """Tell whether the flow came to its limit, or to what was asked, and no statement fails."""
     shown = read_runs(dataset)
     done = not shown.has_flow or shown.flow.outcome.converged or shown.flow.outcome.as_asked
     return done and not failing_statements(dataset)
 
 
-def summary(dataset: xarray.Dataset) -> dict[str, Any]:
+def summary(dataset: LabelledArrays) -> dict[str, Any]:
     """Return the numbers of the runs in the types of JSON; `None` for what is not finite or does not apply."""
     shown = read_runs(dataset)
     bounds = shown.bounds
@@ -286,7 +271,7 @@ def _summary_of_flow(flow: RecordedRun) -> dict[str, Any]:
         "time": finite_or_none(flow.end_time),
         "steps": flow.steps,
         "rejected_steps": int(flow.number("rejected_steps")),
-        "method": str(flow.part["solver"].item()),
+        "method": str(flow.part["solver"].values),
         "gradients": None if math.isnan(gradients) else int(gradients),
         "products": int(flow.number("products")),
         "loosened": finite_or_none(flow.number("loosened")),
@@ -300,6 +285,10 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
     curvature, last = run.run.edge.curvature, run.last_rate
     edge = {"threshold": finite_or_none(float(run.edge_along(curvature)[-1])), "threshold_of": curvature}
     scheduled = {"final_learning_rate": finite_or_none(last)} if run.is_scheduled else {}
+    # Where the gradient flow would go from the points of the run, if that was asked.
+    known = np.isfinite(run.along(LIMIT.name))
+    names = {"time": "time", "sharpness": LIMIT.name, "error": ERROR.name}
+    limits = {key: list(map(finite_or_none, run.along(name)[known])) for key, name in names.items()}
     return {
         **({} if run.run.is_descent else {"dynamics": run.run.dynamics}),
         **({"branch": run.run.branch} if run.run.branch else {}),
@@ -314,16 +303,8 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
         "crossing_time": finite_or_none(run.number("crossing_time")),
         "two_over_eta": None if last is None else finite_or_none(2 / last),
         **({} if run.run.has_edge_of_descent else edge),
-        **_summary_of_limits(run),
+        **({"flow_limits": limits} if known.any() else {}),
     }
-
-
-def _summary_of_limits(run: RecordedRun) -> dict[str, Any]:
-    """Return where the gradient flow would go from the points of a run, where that was asked."""
-    known = np.isfinite(run.along(LIMIT.name))
-    names = {"time": "time", "sharpness": LIMIT.name, "error": ERROR.name}
-    columns = {key: list(map(finite_or_none, run.along(name)[known])) for key, name in names.items()}
-    return {"flow_limits": columns} if known.any() else {}
 
 
 def _summary_of_end(run: RecordedRun) -> dict[str, float | None]:

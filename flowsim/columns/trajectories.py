@@ -1,24 +1,21 @@
-"""Runs from one initialization as one labelled data set, over (run, record)."""
+"""Runs from one initialization as columns over (run, record)."""
 
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from ..dynamics import Trajectory
+from ..dynamics.trajectory import is_batch
 from ..probes import Label, columns_of
 from ..theory import minimal_sharpness_bounds_of
+from .columns import Column, Columns
 from .runs import FLOW, Edge, Run, numbered, run_coordinates
 from .schema import BOUNDS, CRITICAL, MEASURES, RECORD, RUN, attributes
-
-if TYPE_CHECKING:
-    import xarray
-
-Columns = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -74,13 +71,13 @@ def trajectories_of(
     bounds: tuple[float, float] | None = None,
     critical_learning_rate: float | None = None,
     attrs: Mapping[str, Any] | None = None,
-) -> "xarray.Dataset":
+) -> Columns:
     """Return a flow and the `others` compared to it, and everything that tables and figures show of them.
 
     Along the path, over (run, record): time, risk, excess risk, squared distance, gradient norm, sharpness, distance to
     the flow, and what else the runs recorded, padded with NaN after the number of `records` of each. At the end, over
     run: outcome, steps, times, `final_*`, distance to the flow, crossing of the edge of stability, and what the run
-    took. `attrs` become attributes of the data set, mappings as JSON, and so do the `bounds` of Theorem 2 and
+    took. `attrs` become attributes of the whole, mappings as JSON, and so do the `bounds` of Theorem 2 and
     the critical learning rate where they apply. The sharpness at the final weights is computed here, where it is not
     known yet.
     """
@@ -93,19 +90,25 @@ def trajectories_of(
         compared = {"distance_to_flow": float(other.distance_to_flow), "distance_time": float(other.distance_time)}
         ends.append(_end(other.trajectory) | compared | {"crossing_time": crossing})
     labels = {name: label for run in (*(other.trajectory for other in others), flow) for name, label in _labels(run)}
-    variables = _over_records(paths, labels) | _over_runs(ends)
+    columns = _over_records(paths, labels) | _over_runs(ends)
     held = np.array([math.nan, *(math.nan if other.held_within is None else other.held_within for other in others)])
     if not np.isnan(held).all():
-        variables["held_within"] = (RUN, held, attributes("held_within"))
-    return _labelled(variables, runs, _theory(bounds, critical_learning_rate), attrs)
+        columns["held_within"] = Column((RUN,), held, attributes("held_within"))
+    return Columns(columns, run_coordinates(runs), _attributes(bounds, critical_learning_rate, attrs))
 
 
-def dataset_of(run: Trajectory, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
+def trajectory_columns(run: Trajectory, attrs: Mapping[str, Any] | None = None) -> Columns:
     """Return one run alone in the form of `trajectories_of`, the bounds of Theorem 2 with it where they apply.
 
-    The distances to the flow, and where the run first reaches its edge of stability, are NaN.
+    The distances to the flow, and where the run first reaches its edge of stability, are NaN. Raises `ValueError` for a
+    batch of runs and inside `jax.jit`.
     """
-    variables = _over_records([_path(run, None)], dict(_labels(run))) | _over_runs([_end(run)])
+    if is_batch(run):
+        raise ValueError(
+            f"this is of one run outside of jax.jit, found {run!r}: take one out of a batch by "
+            "jax.tree.map(lambda leaf: leaf[0], runs), or look at the arrays"
+        )
+    columns = _over_records([_path(run, None)], dict(_labels(run))) | _over_runs([_end(run)])
     bounds = minimal_sharpness_bounds_of(run.network, run.problem)
     critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
     alone = Run(run.dynamics)
@@ -117,27 +120,29 @@ def dataset_of(run: Trajectory, attrs: Mapping[str, Any] | None = None) -> "xarr
         if not math.isclose(threshold, edge.threshold, rel_tol=4 * float(np.finfo(run.learning_rate.dtype).eps)):
             edge = Edge(threshold)
         alone = Run(run.dynamics, rate, edge=edge)
-    return _labelled(variables, [alone], _theory(bounds, critical), attrs)
+    return Columns(columns, run_coordinates([alone]), _attributes(bounds, critical, attrs))
 
 
-def _labelled(
-    variables: Mapping[str, Any], runs: Sequence[Run], theory: dict[str, float], attrs: Mapping[str, Any] | None
-) -> "xarray.Dataset":
-    import xarray
+def _attributes(
+    bounds: tuple[float, float] | None, critical_learning_rate: float | None, attrs: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    theory = {} if bounds is None else dict(zip(BOUNDS, map(float, bounds), strict=True))
+    if critical_learning_rate is not None:
+        theory[CRITICAL] = float(critical_learning_rate)
+    # netCDF has no mappings.
+    more = {name: json.dumps(value) if isinstance(value, Mapping) else value for name, value in (attrs or {}).items()}
+    return theory | more
 
-    known = {name: json.dumps(value) if isinstance(value, Mapping) else value for name, value in (attrs or {}).items()}
-    return xarray.Dataset(variables, run_coordinates(runs), theory | known)
 
-
-def _path(run: Trajectory, distance: np.ndarray | None) -> Columns:
+def _path(run: Trajectory, distance: np.ndarray | None) -> dict[str, np.ndarray]:
     """Return what is known along one run, each with its records first."""
-    columns = {"time": np.asarray(run.times)}
-    unknown = np.full(len(columns["time"]), np.nan)
+    path = {"time": np.asarray(run.times)}
+    unknown = np.full(len(path["time"]), np.nan)
     for name in MEASURES:
         values = getattr(run, name)
-        columns[name] = unknown if values is None else np.asarray(values)
-    columns["distance"] = unknown if distance is None else np.asarray(distance)
-    return columns | {column: np.asarray(values) for _, column, values in columns_of(run.diagnostics)}
+        path[name] = unknown if values is None else np.asarray(values)
+    path["distance"] = unknown if distance is None else np.asarray(distance)
+    return path | {column: np.asarray(values) for _, column, values in columns_of(run.diagnostics)}
 
 
 def _labels(run: Trajectory) -> Iterator[tuple[str, Label]]:
@@ -148,29 +153,23 @@ def _labels(run: Trajectory) -> Iterator[tuple[str, Label]]:
             yield column, run.labels[name].of(column)
 
 
-def _over_records(paths: Sequence[Columns], labels: Mapping[str, Label]) -> dict[str, Any]:
+def _over_records(paths: Sequence[dict[str, np.ndarray]], labels: Mapping[str, Label]) -> dict[str, Column]:
     """Return the columns of all runs over (run, record, …), NaN where a run has no value."""
-    variables: dict[str, Any] = {}
-    most = max(len(path["time"]) for path in paths)
+    columns: dict[str, Column] = {}
+    counts = np.array([len(path["time"]) for path in paths])
     for name in dict.fromkeys(name for path in paths for name in path):
-        columns = [path.get(name, np.empty(0)) for path in paths]
-        inner = max(column.ndim for column in columns) - 1
+        arrays = [path.get(name, np.empty(0)) for path in paths]
+        inner = max(array.ndim for array in arrays) - 1
+        sizes = np.zeros((len(arrays), 1 + inner), int)
+        for size, array in zip(sizes, arrays, strict=True):
+            size[1 : array.ndim] = array.shape[1:]
+        shape = len(arrays), counts.max(), *sizes.max(axis=0)[1:]
+        padded = np.full(shape, np.nan, np.result_type(np.float32, *(array.dtype for array in arrays if array.size)))
+        for row, array in zip(padded, arrays, strict=True):
+            row[tuple(slice(size) for size in array.shape)] = array if array.size else np.nan
         dims = (RUN, RECORD, *(f"{name}_{axis}" for axis in range(inner)))
-        variables[name] = (dims, _padded(columns, most, len(dims) - 1), attributes(name, labels.get(name)))
-    variables["records"] = (RUN, np.array([len(path["time"]) for path in paths]), attributes("records"))
-    return variables
-
-
-def _padded(columns: Sequence[np.ndarray], records: int, dimensions: int) -> np.ndarray:
-    sizes = np.zeros((len(columns), dimensions), int)
-    sizes[:, 0] = records
-    for size, column in zip(sizes, columns, strict=True):
-        size[1 : column.ndim] = column.shape[1:]
-    known = [column.dtype for column in columns if column.size]
-    padded = np.full((len(columns), *sizes.max(axis=0)), np.nan, np.result_type(np.float32, *known))
-    for row, column in zip(padded, columns, strict=True):
-        row[tuple(slice(size) for size in column.shape)] = column if column.size else np.nan
-    return padded
+        columns[name] = Column(dims, padded, attributes(name, labels.get(name)))
+    return columns | {"records": Column((RUN,), counts, attributes("records"))}
 
 
 def _end(run: Trajectory) -> dict[str, Any]:
@@ -196,13 +195,8 @@ def _end(run: Trajectory) -> dict[str, Any]:
     }
 
 
-def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    found = {name: (RUN, np.array([end[name] for end in ends]), attributes(name)) for name in ends[0]}
+def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Column]:
+    columns = {name: Column((RUN,), np.array([end[name] for end in ends]), attributes(name)) for name in ends[0]}
     # In a sweep, which keeps no path, the same name is that of the distance of the ends.
-    *content, _ = found["distance_to_flow"]
-    return found | {"distance_to_flow": (*content, attributes("distance_at_common_time"))}
-
-
-def _theory(bounds: tuple[float, float] | None, critical_learning_rate: float | None) -> dict[str, float]:
-    known = {} if bounds is None else dict(zip(BOUNDS, map(float, bounds), strict=True))
-    return known if critical_learning_rate is None else known | {CRITICAL: float(critical_learning_rate)}
+    common = columns["distance_to_flow"]._replace(attrs=attributes("distance_at_common_time"))
+    return columns | {"distance_to_flow": common}

@@ -5,15 +5,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import xarray
 from rich.table import Table
 
+from ..columns import MEASURES, RECORD, LabelledArrays, RecordedRun, read_runs
 from ..comparison.centres import COLUMNS, DISTANCE
 from ..comparison.sharpness_along import COLUMNS as LIMITS
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
-from ..results.runs import RecordedRun, read_runs
-from ..results.schema import MEASURES, RECORD
 
 Ends = dict[str, np.ndarray]
 _FINAL = "final_"
@@ -22,26 +20,26 @@ ROWS = {"layers": "layer", "matrices": "matrix"}
 _LIMITS = tuple(label.name for label in LIMITS)
 
 
-def probe_names(dataset: xarray.Dataset) -> tuple[str, ...]:
+def probe_names(dataset: LabelledArrays) -> tuple[str, ...]:
     """Return the names of the probes that were recorded beside what every run records.
 
     Of a sweep, those of which a number is known at the end of any run. Left out is what no table shows by itself.
     """
-    probes = (name for name in dataset if "symbol" in dataset[name].attrs and name not in _LIMITS)
-    names = [str(name) for name in probes if dataset[name].attrs.get("drawn") != "nothing"]
-    if RECORD not in dataset.dims:
-        ends = [name for name in names if name.startswith(_FINAL) and bool(dataset[name].notnull().any())]
-        names = [name.removeprefix(_FINAL) for name in ends]
+    probes = [name for name in map(str, dataset) if "symbol" in dataset[name].attrs and name not in _LIMITS]
+    names = [name for name in probes if dataset[name].attrs.get("drawn") != "nothing"]
+    if RECORD not in dataset.sizes:
+        ends = {name.removeprefix(_FINAL): dataset[name].values for name in names if name.startswith(_FINAL)}
+        names = [name for name, values in ends.items() if values.dtype.kind != "f" or not np.isnan(values).all()]
     return tuple(name for name in names if name not in MEASURES)
 
 
-def own_probes(dataset: xarray.Dataset) -> tuple[str, ...]:
+def own_probes(dataset: LabelledArrays) -> tuple[str, ...]:
     """Return the names of the probes that a user asked for: without what models and limits record beside them."""
     taken = {label.name for label in COLUMNS} if DISTANCE.name in dataset else set()
     return tuple(name for name in probe_names(dataset) if name not in taken)
 
 
-def overlaid_probes(datasets: Iterable[xarray.Dataset]) -> tuple[str, ...]:
+def overlaid_probes(datasets: Iterable[LabelledArrays]) -> tuple[str, ...]:
     """Return the probes of several data sets that are drawn over each other: those of which no map is drawn."""
     found = ((name, dataset[name].attrs) for dataset in datasets for name in own_probes(dataset))
     return tuple(dict.fromkeys(name for name, attributes in found if attributes.get("drawn") not in ROWS))
@@ -57,7 +55,7 @@ def ends_of(run: RecordedRun, names: Sequence[str]) -> Ends:
     return {name: run.along(name)[-1] for name in names}
 
 
-def probes_table(dataset: xarray.Dataset, title: str) -> Table | None:
+def probes_table(dataset: LabelledArrays, title: str) -> Table | None:
     """Return the table of a data set of trajectories, a row for each run; `None` where there are no probes."""
     names = own_probes(dataset)
     rows = [([run.run.name], ends_of(run, names)) for run in read_runs(dataset).runs]
@@ -69,7 +67,7 @@ def table_of_ends(
     places: Sequence[str],
     rows: Sequence[tuple[list[str], Ends]],
     names: Sequence[str],
-    dataset: xarray.Dataset,
+    dataset: LabelledArrays,
     remarks: Sequence[str] = (),
 ) -> Table:
     """Return a table with a row for each of `rows`: where it belongs, under `places`, and what probes measured."""
@@ -89,7 +87,7 @@ def plain(ends: Ends) -> dict[str, Any]:
     return {name: np.vectorize(finite_or_none, otypes=[object])(values).tolist() for name, values in ends.items()}
 
 
-def _meaning(dataset: xarray.Dataset, name: str) -> str:
+def _meaning(dataset: LabelledArrays, name: str) -> str:
     variable = dataset[name if name in dataset else _FINAL + name]
     return str(variable.attrs["long_name"]).removesuffix(", at the end of the run")
 
