@@ -150,3 +150,11 @@ DESCEND, INTEGRATE = flowsim.descend, flowsim.integrate
 def test_what_cannot_be_right_is_refused_at_the_call(run, options, message, least_squares):
     with pytest.raises((ValueError, TypeError), match=message):
         run(flowsim.DeepLinear([np.array([[0.5]])]), least_squares, **options)
+
+
+def test_a_kind_that_declares_another_field_before_its_learning_rate_is_told_so():
+    with pytest.raises(TypeError, match="declares momentum before learning_rate: write learning_rate first, or leave"):
+
+        class Late(flowsim.Descent):
+            momentum: float
+            learning_rate: float

@@ -60,9 +60,17 @@ class Dynamics(eqx.Module):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
+        annotations = inspect.get_annotations(cls)
         # Of a kind that computes its learning rate from other fields, the rate is no argument.
         if isinstance(vars(cls).get("learning_rate"), property):
-            cls.__annotations__ = inspect.get_annotations(cls) | {"learning_rate": ClassVar[Any]}
+            cls.__annotations__ = annotations | {"learning_rate": ClassVar[Any]}
+        fields = [name for name, kind in annotations.items() if "ClassVar" not in str(kind)]
+        inherited = any("learning_rate" in inspect.get_annotations(base) for base in cls.__mro__[1:])
+        if inherited and "learning_rate" in fields[1:]:  # its arguments would be in another order than its fields
+            raise TypeError(
+                f"{cls.__name__} declares {fields[0]} before learning_rate: write learning_rate first, or leave it out, "
+                "as it is a field of every descent"
+            )
 
     @abc.abstractmethod
     def checked(self, dtype: jnp.dtype) -> Self:
