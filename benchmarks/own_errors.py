@@ -18,8 +18,9 @@ from edge_cost import FOREVER, flat, weights_of
 
 import flowsim
 from flowsim.comparison.models import model_of
+from flowsim.comparison.plan import End, RunSpec
 from flowsim.scenarios import build, parse_overrides, read_scenario
-from flowsim.sweeps.models import ModelledDescent
+from flowsim.sweeps.models import centres_of, run_to_end
 
 FOLDER = Path(__file__).parents[1] / "papers" / "marion_2026"
 SCENARIOS = ("which_model.yaml", "which_model_gelu.yaml", "which_model_digits.yaml")
@@ -42,7 +43,8 @@ def rows_of(name: str, seeds: tuple[int, ...]) -> Iterator[tuple]:
         entry = scenario.sweep.descent[1]
         (eta,) = entry.learning_rates
         descent = flowsim.GradientDescent(eta)
-        centres = ModelledDescent(network, problem, descent, eta, entry.steps, {}).centres
+        spec = RunSpec(descent, eta, End(steps=entry.steps))
+        centres = centres_of(spec, run_to_end(network, problem, spec, {}))
         centre = flat(jax.tree.map(lambda leaf: leaf[-1], centres.weights))
         for model, entry in scenario.flow.of_descent.items():
             as_run = model_of(entry, descent).checked(np.dtype(float))

@@ -15,7 +15,7 @@ from timing import once
 import flowsim
 from flowsim.kinds.seeds import start_key
 from flowsim.scenarios import read_scenario
-from flowsim.scenarios.grid import points
+from flowsim.scenarios.points import points
 from flowsim.scenarios.runner import build_network, read_data
 from flowsim.solvers.field import gradient_field
 

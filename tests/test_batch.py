@@ -140,6 +140,16 @@ def test_a_registered_kernel_is_found_for_its_types_alone():
     assert not isinstance(kernel_for(fitting, RISK, GradientDescent(0.1)), Mine)
 
 
+def test_a_batch_takes_descents_that_hold_their_own_learning_rates():
+    networks, rates = start("linear", 2), [0.02, 0.05]
+    by_rate = descend_batch(networks, REGRESSION, learning_rates=rates, steps=10)
+    descents = [[GradientDescent(rate) for rate in rates], [flowsim.HeavyBall(0.02), GradientDescent(0.05)]]
+    for first, held in zip((0, 1), descents, strict=True):
+        ends = descend_batch(networks, REGRESSION, learning_rates=held, steps=10)
+        for index in range(first, 2):
+            np.testing.assert_array_equal(flat(ends.networks, index), flat(by_rate.networks, index))
+
+
 @pytest.mark.slow
 def test_runs_at_a_fixed_point_leave_with_the_state_of_the_last_step():
     networks, rates = start("residual", 3), [0.02, 0.04, 0.05]

@@ -10,9 +10,10 @@ from test_optimizers import BOWL, CURVATURES, NEVER, START
 
 import flowsim
 from flowsim import CosineDecay, Outcome, StepDecay, WarmUp
+from flowsim.comparison.plan import End, RunSpec
 from flowsim.dynamics import times_of_steps
 from flowsim.dynamics.learning_rates import largest_rate, nominal_rate, rate_and_slope
-from flowsim.sweeps.dataset import PlannedDescent
+from flowsim.sweeps.dataset import run_of, times_after
 
 
 def warm_up(t, time=4.0, start=0.1):
@@ -56,9 +57,9 @@ def test_a_learning_rate_is_its_formula_in_time():
 
 def test_the_edge_of_a_descent_of_a_sweep_is_that_after_its_last_step():
     halved = flowsim.GradientDescent(StepDecay(0.4, times=(3.0,), decay=0.5))
-    planned = PlannedDescent.of("gradient_descent", halved, 0.4, steps=10)
-    assert planned.run.edge.threshold == pytest.approx(2 / 0.2, rel=1e-14)
-    np.testing.assert_allclose(planned.time_of(np.array([7.0, 10.0])), [7 * 0.4, 8 * 0.4 + 2 * 0.2], rtol=1e-14)
+    spec = RunSpec(halved, 0.4, End(steps=10))
+    assert run_of(spec).edge.threshold == pytest.approx(2 / 0.2, rel=1e-14)
+    np.testing.assert_allclose(times_after(spec, np.array([7.0, 10.0])), [7 * 0.4, 8 * 0.4 + 2 * 0.2], rtol=1e-14)
 
 
 @pytest.mark.parametrize("beta", [None, 0.5])

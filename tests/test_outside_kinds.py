@@ -1,6 +1,7 @@
 """A data source and a network of a user's module are named in a scenario exactly as those of the package are."""
 
 import json
+import pickle
 import sys
 
 import equinox as eqx
@@ -65,6 +66,13 @@ class Careful(diffrax.Bosh3):
 
 def sine(x):
     return jnp.sin(x)
+
+
+def norm(network):
+    return jnp.linalg.norm(network.inner)
+
+
+inner_norm = eqx.filter_jit(norm)
 
 
 class Shallow(NetworkRecipe):
@@ -135,6 +143,18 @@ def test_a_sweep_may_run_over_losses_and_their_options(write, tmp_path):
         blocks = plan(read_scenario(path), tmp_path)
         losses = [block.recipe.scenario.loss.make() for block in blocks]
         assert len({float(loss(np.zeros(()), np.ones(()))) for loss in losses}) == 2
+
+
+def test_a_recipe_arrives_in_another_process_as_it_was_validated(write, tmp_path):
+    optimizer = "optimizer: {kind: adam, b1: 0.8, decoupled_decay: 0.1}, schedule: {kind: warm_up, time: 2}"
+    text = SCENARIO + "record: [mine:inner_norm]\n" + SWEEP.replace("steps: 20}]", f"steps: 20, {optimizer}}}]")
+    block, *_ = plan(read_scenario(write(text)), tmp_path)
+    sent = pickle.loads(pickle.dumps(block.recipe))
+    assert sent.content == block.recipe.content
+    assert sent.plan().descents[0].dynamics == block.recipe.plan().descents[0].dynamics
+    made = sent.materials()
+    assert made.problem.loss.delta == 0.5
+    assert [probe.label.name for probe in made.probes] == ["norm"]
 
 
 def test_a_loss_without_options_is_its_name_alone(write):

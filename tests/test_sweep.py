@@ -19,7 +19,7 @@ from flowsim.report.sweeps import sweep_summary, warnings_of_sweep
 from flowsim.report.sweeps.runs import progress_measure
 from flowsim.results import StoreError
 from flowsim.scenarios import Scenario, environment, read_scenario
-from flowsim.scenarios.grid import points
+from flowsim.scenarios.points import points
 from flowsim.scenarios.runner import build_network, read_data
 from flowsim.scenarios.sweep_settings import CriticalSettings
 from flowsim.sweeps import BlockStore, compute, critical, default_jobs, plan, run_sweep
@@ -413,8 +413,14 @@ def test_a_flow_that_raises_is_named_and_the_descents_go_on_and_are_not_stored(l
     assert not list(tmp_path.rglob("*.block"))
 
 
+def test_a_linear_network_keeps_the_samples_that_descents_of_a_sweep_draw_from(tmp_path):
+    optimizer = "optimizer: {kind: sgd, batch: 4}"
+    descent = f"descent: [{{learning_rates: [0.05], steps: 5, {optimizer}}}]"
+    assert computed(tmp_path, f"sweep: {{flow: false, {descent}}}\n").failures == ()
+
+
 def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(linear, tmp_path, monkeypatch):
-    fail_for(monkeypatch, "descend_batch", lambda _, options: 0.1 in options["learning_rates"])
+    fail_for(monkeypatch, "descend_batch", lambda _, options: flowsim.GradientDescent(0.1) in options["learning_rates"])
     sweep = computed(tmp_path)
     assert len(sweep.failures) == 2 * 2 * 2
     assert sweep.failures[0].cell == "data.noise=0.5, network.scale=0.4, repetition 0, learning rate 0.1"

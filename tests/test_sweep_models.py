@@ -184,8 +184,10 @@ def test_options_of_a_model_reach_the_blocks_of_a_sweep_and_change_their_address
 
     named, held = block("edge"), block("{kind: edge, rtol: 1.0e-8}")
     sent = pickle.loads(pickle.dumps(held.recipe))  # as to another process
-    assert sent.materials().models["edge"].rtol == 1e-8
-    assert named.recipe.materials().models["edge"] is flowsim.EdgeFlow
+    (model,) = sent.plan().models
+    assert (model.dynamics.kind(), model.dynamics.rtol, model.learning_rate) == ("edge", 1e-8, 0.1)
+    assert model.follows.dynamics == flowsim.GradientDescent(0.1)
+    assert named.recipe.plan().models[0].dynamics.rtol is None
     assert named.address({}) != held.address({})
 
 

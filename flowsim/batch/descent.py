@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -187,7 +187,7 @@ def descend_batch(
     networks: PyTree,
     problem: Problem,
     *,
-    learning_rates: ArrayLike,
+    learning_rates: "ArrayLike | Sequence[float | Descent]",
     steps: ArrayLike,
     optimizer: AtRate = GradientDescent,
     floors: ArrayLike = -np.inf,
@@ -202,9 +202,9 @@ def descend_batch(
     Args:
         networks: One network whose arrays all have a leading batch axis, as from `jax.vmap` of a constructor.
         problem: The risk R.
-        learning_rates: η of each run, of shape (batch,).
+        learning_rates: η of each run, of shape (batch,), or a list with the descent of each run, which holds its own.
         steps: One number of steps, or one for each run.
-        optimizer: What makes the descent, or a transformation of Optax, with a learning rate.
+        optimizer: Makes the descent, or a transformation of Optax, of each η that is a number.
         floors: A run ends early, RISK_REACHED, where the problem's `objective` is at this or below: one number, or one
             for each run.
 
@@ -219,15 +219,12 @@ def descend_batch(
     weights, _ = split(networks)
     batch = _batch_size(networks)
     fixed, static = eqx.partition(rest, eqx.is_array)
-    rates = _for_each_run(learning_rates, batch, "learning_rates")
-    for rate in rates.tolist():
-        check_learning_rate(rate, dtype)
-    rates = rates.astype(dtype)
+    descents, rates = _descents(learning_rates, optimizer, batch, dtype)
     limits = _limits(steps, batch)
     floors = np.broadcast_to(np.asarray(floors, dtype), (batch,))
     one = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), eqx.filter(networks, eqx.is_array))
     found: list[tuple[PyTree, np.ndarray, np.ndarray]] = []
-    groups = _alike(optimizer, rates, dtype)
+    groups = _alike(descents)
     for dynamics, members in groups:
         kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype), dynamics)
         own_weights, own_fixed = records((weights, fixed), members)
@@ -239,31 +236,43 @@ def descend_batch(
     return Ends(eqx.combine(jax.tree.map(jnp.asarray, ends), rest), outcomes, made)
 
 
-def _alike(
-    optimizer: AtRate, rates: Float[np.ndarray, " batch"], dtype: jnp.dtype
-) -> list[tuple[Descent, Int[np.ndarray, " members"]]]:
+def _descents(
+    learning_rates: Any, optimizer: AtRate, batch: int, dtype: jnp.dtype
+) -> tuple[list[Descent], Float[np.ndarray, " batch"]]:
+    """Return the descent of each run, one object for equal entries, and its learning rate."""
+    entries: list[Any] = list(learning_rates) if isinstance(learning_rates, list | tuple) else []
+    if len(entries) == batch and all(isinstance(entry, Descent) for entry in entries):
+        checked = {id(entry): entry.checked(dtype) for entry in entries}
+        descents = [checked[id(entry)] for entry in entries]
+        return descents, np.array([descent.rate_of_descent() for descent in descents], dtype)
+    rates = np.asarray(learning_rates)
+    if rates.shape != (batch,):
+        raise ValueError(f"learning_rates has shape {rates.shape}: expected ({batch},), one for each run")
+    for rate in rates.tolist():
+        check_learning_rate(rate, dtype)
+    rates = rates.astype(dtype)
+    made = {rate: as_descent(optimizer(rate)).checked(dtype) for rate in dict.fromkeys(rates.tolist())}
+    for rate, descent in made.items():
+        nominal = descent.rate_of_descent()
+        of_function = isinstance(descent, Optax) or is_of_function(descent.learning_rate)
+        if not of_function and not np.isclose(nominal, rate):
+            raise ValueError(
+                f"optimizer({rate:g}) is a descent with the learning rate {float(nominal):g}: expected that of the "
+                "run, as all runs take theirs in one program; write another learning rate instead"
+            )
+    return [made[rate] for rate in rates.tolist()], rates
+
+
+def _alike(descents: Sequence[Descent]) -> list[tuple[Descent, Int[np.ndarray, " members"]]]:
     """Return the descents that differ in more than their learning rate, each with the runs that it is for.
 
-    One program takes a rate for each run; what else a function makes of a rate, it does not.
+    One program takes a rate for each run; all other fields it takes from the first of these descents.
     """
-    known: dict[Any, tuple[Descent, list[int]]] = {}
-    made = {rate: as_descent(optimizer(rate)).checked(dtype) for rate in dict.fromkeys(rates.tolist())}
-    for rate, dynamics in made.items():
-        _check_rate(rate, dynamics)
-    keys = {rate: _without_rate(dynamics) for rate, dynamics in made.items()}
-    for run, rate in enumerate(rates.tolist()):
-        known.setdefault(keys[rate], (made[rate], []))[1].append(run)
-    return [(dynamics, np.array(members)) for dynamics, members in known.values()]
-
-
-def _check_rate(rate: float, dynamics: Descent) -> None:
-    """Raise `ValueError` for a descent of another learning rate than the one that it was made for."""
-    own = dynamics.rate_of_descent()
-    if not isinstance(dynamics, Optax) and not is_of_function(dynamics.learning_rate) and not np.isclose(own, rate):
-        raise ValueError(
-            f"optimizer({rate:g}) is a descent with the learning rate {float(own):g}: expected that of the run, as "
-            "all runs take theirs in one program; write another learning rate instead"
-        )
+    groups: dict[Any, tuple[Descent, list[int]]] = {}
+    keys = {id(descent): _without_rate(descent) for descent in {id(one): one for one in descents}.values()}
+    for run, descent in enumerate(descents):
+        groups.setdefault(keys[id(descent)], (descent, []))[1].append(run)
+    return [(descent, np.array(members)) for descent, members in groups.values()]
 
 
 def _without_rate(dynamics: Descent) -> Any:
@@ -292,16 +301,11 @@ def _batch_size(networks: PyTree) -> int:
     return lengths.pop()[0]
 
 
-def _for_each_run(values: ArrayLike, batch: int, name: str) -> np.ndarray:
-    array = np.asarray(values)
-    if array.shape != (batch,):
-        raise ValueError(f"{name} has shape {array.shape}: expected ({batch},), one for each run")
-    return array
-
-
 def _limits(steps: ArrayLike, batch: int) -> np.ndarray:
     limits = np.asarray(steps)
-    limits = np.full(batch, limits) if limits.ndim == 0 else _for_each_run(limits, batch, "steps")
+    limits = np.full(batch, limits) if limits.ndim == 0 else limits
+    if limits.shape != (batch,):
+        raise ValueError(f"steps has shape {limits.shape}: expected ({batch},), one for each run")
     whole = np.issubdtype(limits.dtype, np.integer)
     if not whole or limits.min() < 1 or limits.max() > np.iinfo(np.int32).max // 2:
         raise ValueError(f"steps must be whole numbers from one to {np.iinfo(np.int32).max // 2}, got {steps!r}")

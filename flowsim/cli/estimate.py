@@ -172,7 +172,7 @@ def _sweep(job: Job, store: BlockStore, processes: int, *, compilations_of_shape
     here = environment()
     blocks = plan(job.scenario, job.path.parent)
     missing = [block for block in blocks if not store.holds(block.address(here))]
-    points = math.prod(len(values) for values in sweep.over.values())
+    points = sweep.grid.size
     descents = points * sum(len(one.learning_rates) * (one.repetitions or sweep.repetitions) for one in sweep.descent)
     runs = [_many(points * sweep.starts, "flow")] if sweep.flow else []
     runs += [_many(descents, "descent")] if descents else []

@@ -68,8 +68,8 @@ class Dynamics(eqx.Module):
         inherited = any("learning_rate" in inspect.get_annotations(base) for base in cls.__mro__[1:])
         if inherited and "learning_rate" in fields[1:]:  # its arguments would be in another order than its fields
             raise TypeError(
-                f"{cls.__name__} declares {fields[0]} before learning_rate: write learning_rate first, or leave it out, "
-                "as it is a field of every descent"
+                f"{cls.__name__} declares {fields[0]} before learning_rate: write learning_rate first, or leave it "
+                "out, as it is a field of every descent"
             )
 
     @abc.abstractmethod

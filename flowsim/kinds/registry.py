@@ -103,7 +103,7 @@ class Registry(Generic[Kind]):
             near = self.nearest(name)
             write = near or ", or ".join(dict.fromkeys((self._any(), "my_module:MyKind")))
             raise UnknownKindError(f"{name!r}", self.expected_names(), write)
-        kind = _import(name)
+        kind = imported(name)
         if not self._accepts(kind):
             # What an abstract class asks for that a subclass of it does not define yet.
             names = (getattr(kind, f"__abstract{what}__", ()) for what in ("methods", "vars", "classvars"))
@@ -150,7 +150,7 @@ class Registry(Generic[Kind]):
         return next(iter(self._kinds), "my_module:MyKind")
 
 
-def _import(place: str) -> Any:
+def imported(place: str) -> Any:
     """Return the object called `place`, module:name; the module is imported as by Python's own `import`."""
     module, name = place.split(":")
     try:

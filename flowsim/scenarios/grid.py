@@ -1,77 +1,34 @@
-"""The points of a sweep: a scenario for every combination of the values of its axes."""
+"""Grids: every combination of the values of some axes."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from operator import attrgetter
 from typing import Any
-
-from pydantic import ValidationError
-
-from ..comparison.models import GRADIENT
-from .document import Document, Override
-from .override import override
-from .scenario import Scenario
 
 
 @dataclass(frozen=True)
-class Point:
-    """One combination of the values of all axes: its index in the grid, and the scenario there.
+class Grid:
+    """Axes by their names, each with its values."""
 
-    `coordinates` are the values by their axes, as the scenario holds them: 1.0 where 1 was written.
-    """
-
-    index: tuple[int, ...]
-    coordinates: Mapping[str, Any]
-    scenario: Scenario
+    axes: Mapping[str, tuple[Any, ...]]
 
     @property
-    def name(self) -> str:
-        """The coordinates in words, the same whatever order the axes have: network.depth=10, network.scale=0.3."""
-        return ", ".join(f"{axis}={self.coordinates[axis]!r}" for axis in sorted(self.coordinates))
+    def shape(self) -> tuple[int, ...]:
+        """The number of values of each axis."""
+        return tuple(map(len, self.axes.values()))
+
+    @property
+    def size(self) -> int:
+        """The number of points."""
+        return math.prod(self.shape)
+
+    def points(self) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+        """Yield the index and the coordinates of every point, values by their axes, the last axis running fastest."""
+        for index in product(*map(range, self.shape)):
+            yield index, {axis: values[i] for (axis, values), i in zip(self.axes.items(), index, strict=True)}
 
 
-class PointError(ValueError):
-    """The `values` of a point break the schema, together or with the rest of the scenario, as `error` says."""
-
-    def __init__(self, values: Mapping[str, Any], error: ValidationError):
-        super().__init__(str(error))
-        self.values, self.error = values, error
-
-
-def points(scenario: Scenario) -> tuple[Point, ...]:
-    """Return every point of the sweep of a scenario, the last axis running fastest.
-
-    They are validated when they are first asked for, and kept with the scenario and its copies. Raises `PointError`.
-    """
-    kept = vars(scenario)  # where `functools.cached_property` keeps what it has made, and a copy takes it along
-    # A copy with other sections has other points; held here, what the key names by address stays.
-    made_of = [getattr(scenario, name) for name in type(scenario).model_fields if name not in ("sweep", "figure")]
-    made_of.append(None if scenario.sweep is None else scenario.sweep.over)
-    before, found = kept.get("points", ((), ()))
-    if len(before) != len(made_of) or any(one is not other for one, other in zip(before, made_of, strict=True)):
-        found = tuple(_points(scenario))
-        kept["points"] = made_of, found
-    return found
-
-
-def _points(scenario: Scenario) -> Iterator[Point]:
-    if scenario.sweep is None:
-        return
-    axes = scenario.sweep.over
-    # Models follow the descents of the sweep, of which a point knows nothing.
-    flow = scenario.flow.model_copy(update={"models": (GRADIENT,)})
-    for index in product(*(range(len(values)) for values in axes.values())):
-        values = {axis: axes[axis][i] for axis, i in zip(axes, index, strict=True)}
-        # Sections that no axis is in stay the objects that they are.
-        content = {name: getattr(scenario, name) for name in scenario.model_fields_set - {"sweep", "figure"}}
-        content |= {"flow": flow} if scenario.flow.of_descent else {}
-        for section in {axis.partition(".")[0] for axis in axes if "." in axis} & content.keys():
-            content[section] = content[section].model_dump(exclude_unset=True)
-        overrides = [Override(tuple(axis.split(".")), value, axis) for axis, value in values.items()]
-        try:
-            found = Scenario.model_validate(override(Document(content, {(): ""}), overrides).value)
-        except ValidationError as error:
-            raise PointError(values, error) from None
-        coordinates = {axis: attrgetter(axis)(found) for axis in axes}
-        yield Point(index, coordinates, found)
+def name_of(coordinates: Mapping[str, Any], leave_out: Collection[str] = ()) -> str:
+    """Return coordinates in words, the same whatever order the axes have: network.depth=10, network.scale=0.3."""
+    return ", ".join(f"{axis}={coordinates[axis]!r}" for axis in sorted(coordinates) if axis not in leave_out)

@@ -21,9 +21,9 @@ from .document import (
     parse_overrides as parse_overrides,
     read_document,
 )
-from .grid import PointError, points
 from .keys import AXES, keys
 from .override import override
+from .points import PointError, points
 from .remedies import first_accepted, suggestion
 from .scenario import Scenario
 from .unknown_keys import unknown_key
@@ -85,7 +85,7 @@ def _long_parts(
     """
     parts: dict[str, float] = {}
     if (sweep := scenario.sweep) is not None:
-        points = math.prod(len(values) for values in sweep.over.values())
+        points = sweep.grid.size
         parts[f"the {points} points of the sweep, before the first run,"] = seconds_per_point * points
         parts[f"the {points * sweep.starts} starts of the sweep"] = seconds_per_start * points * sweep.starts
     if scenario.theory is not None:

@@ -22,6 +22,7 @@ from ..networks.recipes import NetworkRecipe
 from ..runtime.memory import beyond_memory
 from ..solvers import SOLVERS
 from ..solvers.choice import usable_solver
+from .grid import Grid
 from .sweep_settings import MOST_CELLS
 from .values import (
     Conditions,
@@ -277,10 +278,15 @@ class TheorySettings(Section):
     """Number of independent data sets and initializations for each depth, features and condition."""
 
     @property
+    def grid(self) -> Grid:
+        """The grid of the values to check, by the keys that they are of."""
+        axes = {"network.depth": self.depths, "data.features": self.features, "data.condition": self.conditions}
+        return Grid({key: values for key, values in axes.items() if values})
+
+    @property
     def flows(self) -> int:
         """The number of flows that are checked."""
-        axes = (self.depths, self.features, self.conditions)
-        return self.repetitions * math.prod(max(1, len(axis)) for axis in axes)
+        return self.repetitions * self.grid.size
 
     def seconds(self, *, seconds_per_flow: float = 0.3) -> float:
         """Return about how long the checked flows take on one core, once their programs are compiled."""
@@ -358,10 +364,14 @@ class LargeProductsSettings(Section):
     """Number of initializations for each combination."""
 
     @property
+    def grid(self) -> Grid:
+        """The grid of all combinations, by the fields of `flowsim.theory.LargeProducts`."""
+        return Grid({"deviation": self.deviations, "scale": self.scales, "width": self.widths, "depth": self.depths})
+
+    @property
     def draws(self) -> int:
         """The number of initializations over all combinations."""
-        axes = (self.deviations, self.scales, self.widths, self.depths)
-        return self.initializations * math.prod(map(len, axes))
+        return self.initializations * self.grid.size
 
     def seconds(self, *, seconds_per_number: float = 5e-7) -> float:
         """Return about how long it takes one core to draw them."""

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from ..dynamics import Descent
 from ..kinds.recipes import Section, validation_error
 from ..kinds.recipes.values import Count
+from .grid import Grid
 from .values import Axis, CountedSteps, Optimizer, Schedule, SpacedLearningRates, at_rate, gradient_descent, kind_of
 
 MOST_CELLS = 10_000_000
@@ -93,6 +94,11 @@ class SweepSettings(Section):
         """Number of initializations at every point of the grid, whatever runs from them."""
         return max([self.repetitions, *(entry.repetitions or 0 for entry in self.descent)])
 
+    @property
+    def grid(self) -> Grid:
+        """The grid of the axes."""
+        return Grid(self.over)
+
     def quick(self, *, fewer_steps: int = 10, most_repetitions: int = 3) -> "SweepSettings":
         """Return the same sweep with a tenth of the steps of descents and searches, and three repetitions at most.
 
@@ -122,9 +128,7 @@ class SweepSettings(Section):
             yield validation_error(
                 found=f"{twice[0]} twice", expected="every learning rate once", write="it once", at=("descent",)
             )
-        cells = self.starts * (1 + len(rates))
-        for values in self.over.values():
-            cells *= len(values)
+        cells = self.starts * (1 + len(rates)) * self.grid.size
         if cells > MOST_CELLS:
             yield validation_error(
                 found=f"a sweep of {cells} runs",

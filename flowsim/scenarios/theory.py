@@ -5,7 +5,6 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -103,18 +102,16 @@ def _grid(scenario: Scenario) -> Iterator[tuple[Scenario, int]]:
     theory = scenario.theory
     if theory is None:
         return
-    axes = (theory.depths or (None,), theory.features or (None,), theory.conditions or (None,))
-    for depth, features, condition in product(*axes):
+    for _, values in theory.grid.points():
+        sections = {}
+        for name in ("network", "data"):
+            options = {axis.removeprefix(f"{name}."): value for axis, value in values.items() if axis.startswith(name)}
+            sections[name] = getattr(scenario, name).model_copy(update=options)
         for repetition in range(theory.repetitions):
-            network, data = scenario.network, scenario.data
-            if depth is not None:
-                network = network.model_copy(update={"depth": depth})
-            wanted = {"features": features, "condition": condition}
-            data = data.model_copy(update={key: value for key, value in wanted.items() if value is not None})
             seed = scenario.seed
             if repetition > 0:
                 seed = zlib.crc32(f"{seed}, repetition {repetition}".encode())
-            yield scenario.model_copy(update={"seed": seed, "network": network, "data": data}), repetition
+            yield scenario.model_copy(update={"seed": seed, **sections}), repetition
 
 
 def _check_flow(cell: Cell, scenario: Scenario) -> CheckedFlow:
@@ -153,9 +150,7 @@ def _large_products(scenario: Scenario, report: ProgressReporter) -> Iterator[La
         rng = np.random.default_rng([scenario.seed, zlib.crc32(f"lemma 3, {case}".encode())])
         return sample_large_products(case, settings.initializations, rng=rng)
 
-    cases = [
-        LargeProducts(*case) for case in product(settings.deviations, settings.scales, settings.widths, settings.depths)
-    ]
+    cases = [LargeProducts(**case) for _, case in settings.grid.points()]
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
         for number, drawn in enumerate(pool.map(sample, cases), start=1):

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -181,15 +181,6 @@ def _has_own_decay(kind: Callable[..., Any]) -> bool:
     return "decoupled_decay" in inspect.signature(kind).parameters
 
 
-def _at_rate(optimizer: OptimizerOptions, rate: Any) -> Descent:
-    """Return the descent of a learning rate."""
-    kind, options = type(optimizer).makes, optimizer.options()
-    if not _has_own_decay(kind):
-        del options["decoupled_decay"]
-    made = kind(learning_rate=rate, **options)
-    return DecoupledDecay(made, optimizer.decoupled_decay) if _decays_apart(optimizer) else made
-
-
 def kind_of(optimizer: OptimizerOptions) -> str:
     """Return what results call the descents of these options."""
     return optimizer.kind + "_with_decoupled_decay" * _decays_apart(optimizer)
@@ -201,7 +192,11 @@ def at_rate(optimizer: OptimizerOptions, schedule: Iterable[Made] = ()) -> AtRat
     def descent(rate: Any) -> Descent:
         for factor in schedule:
             rate = factor.makes(rate=rate, **factor.options())
-        return _at_rate(optimizer, rate)
+        kind, options = type(optimizer).makes, optimizer.options()
+        if not _has_own_decay(kind):
+            del options["decoupled_decay"]
+        made = kind(learning_rate=rate, **options)
+        return DecoupledDecay(made, optimizer.decoupled_decay) if _decays_apart(optimizer) else made
 
     return descent
 
@@ -235,20 +230,6 @@ def content_of(optimizer: OptimizerOptions, schedule: Iterable[Made]) -> dict[st
     return optimizer.model_dump(mode="json") | ({"schedule": factors} if factors else {})
 
 
-def optimizer_of(content: Mapping[str, Any]) -> AtRate:
-    """Return what makes the descent of such values, at any learning rate."""
-    options = dict(content)
-    factors = [_FACTOR.validate(factor) for factor in options.pop("schedule", ())]
-    optimizer = _OPTIMIZER.validate(options)
-    assert isinstance(optimizer, OptimizerOptions)
-    return at_rate(optimizer, [_made(factor) for factor in factors])
-
-
-def _made(recipe: Any) -> Made:
-    assert isinstance(recipe, Made)
-    return recipe
-
-
 def labels_of(record: Iterable[Made]) -> dict[str, Label]:
     """Return the labels of the recorded probes by the names of the columns that they fill."""
     labels = [_label_of(entry) for entry in record if entry.kind not in MEASURES]
@@ -269,7 +250,11 @@ def record_errors(record: Iterable[Made], data: DataSource) -> Iterator[Pydantic
 
 def _probe_recipe(kind: Any) -> type[Made]:
     """Return the recipe of a probe, whose options are its fields, or of a function of the network, which has none."""
-    return recipe_of(kind, given=HELD_OUT) if isinstance(kind, type) else recipe_of(_maker(kind))
+    if isinstance(kind, type):
+        return recipe_of(kind, given=HELD_OUT)
+    made = recipe_of(_maker(kind))
+    made.origin = _probe_recipe, kind
+    return made
 
 
 def _maker(function: Callable[[Any], Any]) -> Callable[[], Probe]:

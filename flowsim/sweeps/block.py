@@ -2,97 +2,82 @@
 
 import hashlib
 import json
+import pickle
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import InitVar, asdict, dataclass, fields
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from ..comparison.models import GRADIENT
-from ..comparison.plan import DEFAULT_STEPS
+from ..comparison.plan import DEFAULT_STEPS, End, RunSpec
 from ..data import DataWarning
+from ..dynamics import GradientFlow
 from ..kinds import seeds
+from ..kinds.recipes import Made
 from ..kinds.registry import look_in, source_of
-from ..scenarios.grid import Point, points
 from ..scenarios.keys import own_kinds
+from ..scenarios.points import Point, points
 from ..scenarios.reading import resolved
 from ..scenarios.runner import build_network, build_probes, build_problem, flow_options, read_data, training_problem
 from ..scenarios.scenario import Scenario
 from ..scenarios.settings import DescentSettings, FlowSettings
-from ..scenarios.sweep_settings import CriticalSettings, SweepSettings
-from ..scenarios.values import content_of, optimizer_of
-from .work import Block, Descent, Materials, Recipe, Start
+from ..scenarios.sweep_settings import SweepSettings
+from ..scenarios.values import content_of
+from .work import Block, Materials, Plan, Recipe, Start, blocks_of
 
 
 @dataclass(frozen=True, eq=False)
 class ScenarioRecipe(Recipe):
     """Points of a scenario that share data and shape of network, and differ in `start_options` of the network alone.
 
-    `common` and `optimizers` are plain values, which can be sent to another process: a scenario without these options,
-    of which `options` has some, and what the descents do in a step; so are `models`. `folder` is where files are looked
-    for, and `digests` holds the SHA-256 of those that the result depends on. `sizes` are samples, inputs and outputs,
-    roughly.
+    `scenario` is that of the first of these points. `models` are entries of `flow.models`, which follow the descents of
+    the `sweep`. Files are looked for in `folder`, and `digests` holds the SHA-256 of those that the result depends on.
     """
 
-    common: dict[str, Any]
-    options: dict[str, Any]
-    optimizers: tuple[dict[str, Any], ...]
-    descents: tuple[Descent, ...]
-    models: tuple[str | dict[str, Any], ...]
-    flow: bool
-    critical: CriticalSettings | None
+    scenario: Scenario
+    sweep: SweepSettings
+    models: tuple[str | Made, ...]
     folder: str
     digests: dict[str, str]
-    sizes: tuple[int, int, int]
-    holds_out: bool
+    content: dict[str, Any]
     structure: str
     wide: bool = True  # single precision, too, starts from numbers drawn in double precision
-    planned_as: InitVar[Scenario | None] = None
 
-    def __post_init__(self, planned_as: Scenario | None) -> None:
-        if planned_as is not None:
-            vars(self)["scenario"] = planned_as
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Kinds in a user's own modules are imported where the recipe arrives.
+        return _received, (self.folder, pickle.dumps([getattr(self, field.name) for field in fields(self)]))
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Kinds are looked up where the block is computed: their classes cannot be sent.
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @cached_property
-    def scenario(self) -> Scenario:
-        """The scenario that it was planned as; in another process it is validated once, with the modules there."""
-        look_in(Path(self.folder))
-        return Scenario.model_validate(self.common | {"network": self.common["network"] | self.options})
-
-    def content(self) -> dict[str, Any]:
-        """Return in plain values everything that determines what a start leads to, the folder not among it."""
-        descents = [{**asdict(descent), "optimizer": self.optimizers[descent.optimizer]} for descent in self.descents]
-        return {
-            "scenario": self.common,
-            "descents": descents,
-            **({"models": self.models} if self.models else {}),
-            "flow": self.flow,
-            "critical": None if self.critical is None else self.critical.model_dump(),
-            "digests": self.digests,
-            "sizes": self.sizes,
-            "holds_out": self.holds_out,
+    def plan(self) -> Plan:
+        """Return the flow, the descents of the sweep, and the models of each."""
+        options, sweep = flow_options(self.scenario), self.sweep
+        tolerances = {"rtol": options["rtol"], "atol": options["atol"]}
+        descents = {
+            RunSpec(entry.at(rate), rate, End(steps=entry.steps)): entry.repetitions or sweep.repetitions
+            for entry in sweep.descent
+            for rate in entry.learning_rates
         }
+        return Plan.of(
+            RunSpec(GradientFlow(options["solver"], **tolerances), until=End(options["t1"], options["max_steps"])),
+            descents,
+            FlowSettings.model_construct(models=self.models).of_descent.values(),
+            repetitions_of_flow=sweep.starts if sweep.flow else 0,
+            critical=sweep.critical,
+            holds_out=self.scenario.data.holds_out(),
+            **tolerances,
+        )
 
     def check_origin(self) -> None:
-        """Raise `RuntimeError` where the files that the result depends on are not those of the run that planned it."""
-        try:
-            found = digests(self.scenario, self.optimizers, self.models, Path(self.folder))
-        except ValidationError as error:  # of a module that is not there, most of all
-            raise RuntimeError(f"the worker cannot read the scenario: {error.errors()[0]['msg']}") from None
+        """Raise `RuntimeError` if the files that the result depends on are not those of the run that planned it."""
+        here = digests(self.scenario, self.sweep, self.models, Path(self.folder))
         for name in self.digests:
-            if found.get(name) != self.digests[name]:
+            if here.get(name) != self.digests[name]:
                 raise RuntimeError(f"{name} is another one than when the run was started")
 
     def materials(self) -> Materials:
         """Return what runs are made of: the data are drawn or read, the networks are drawn."""
-        scenario = self.scenario
+        # The problem keeps the samples that the descents of the sweep draw from.
+        scenario = self.scenario.model_copy(update={"sweep": self.sweep})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # the command line warns of the data of a scenario, once
             data = read_data(scenario, Path(self.folder))
@@ -103,21 +88,26 @@ class ScenarioRecipe(Recipe):
             key = seeds.start_key(scenario.seed, start.name, start.repetition)
             return build_network(scenario.model_copy(update={"network": recipe}), inputs, data.outputs, key)
 
-        held_out = data.held_out if self.holds_out else None
+        held_out, options = data.held_out if scenario.data.holds_out() else None, flow_options(scenario)
         return Materials(
             problem=training_problem(scenario, data),
             network=network,
             held_out=build_problem(scenario, *held_out) if held_out else None,
             probes=build_probes(scenario, data),
-            flow=flow_options(scenario),
-            optimizers=tuple(optimizer_of(content) for content in self.optimizers),
-            models=FlowSettings.model_validate({"models": self.models}).of_descent,
+            stopping=options["stopping"],
         )
+
+
+def _received(folder: str, parts: bytes) -> ScenarioRecipe:
+    look_in(Path(folder))
+    return ScenarioRecipe(*pickle.loads(parts))
 
 
 def plan(scenario: Scenario, folder: Path) -> tuple[Block, ...]:
     """Cut the sweep of `scenario` into blocks. The cut depends on the scenario alone."""
-    assert scenario.sweep is not None
+    sweep = scenario.sweep
+    assert sweep is not None
+    models = tuple(entry for entry in scenario.flow.models if entry != GRADIENT and sweep.descent)
     groups: dict[tuple[int | None, ...], list[Point]] = {}
     for point in points(scenario):
         # Points that differ in options of the start alone share data and shapes, and are computed together.
@@ -126,84 +116,65 @@ def plan(scenario: Scenario, folder: Path) -> tuple[Block, ...]:
             None if axis in free else place for axis, place in zip(point.coordinates, point.index, strict=True)
         )
         groups.setdefault(shared, []).append(point)
-    entries = [one for one in scenario.flow.models if one != GRADIENT and scenario.sweep.descent]
-    models = tuple(one if isinstance(one, str) else one.model_dump(mode="json", exclude_unset=True) for one in entries)
-    return tuple(block for group in groups.values() for block in _blocks_of(scenario.sweep, group, models, folder))
-
-
-def _blocks_of(
-    sweep: SweepSettings, group: list[Point], models: tuple[str | dict[str, Any], ...], folder: Path
-) -> Iterator[Block]:
-    shared = group[0].scenario
-    chosen = list(dict.fromkeys((entry.optimizer, entry.schedule) for entry in sweep.descent))
-    optimizers = tuple(content_of(*one) for one in chosen)
-    descents = tuple(
-        Descent(
-            chosen.index((entry.optimizer, entry.schedule)), rate, entry.steps, entry.repetitions or sweep.repetitions
+    blocks: list[Block] = []
+    for group in groups.values():
+        shared = group[0].scenario
+        found, free = digests(shared, sweep, models, folder), set(shared.network.start_options)
+        content = _content(shared, sweep, models) | {"digests": found}
+        common = content["scenario"]
+        recipe = ScenarioRecipe(
+            scenario=shared,
+            sweep=sweep,
+            models=models,
+            folder=str(folder.resolve()) if found else "",
+            digests=found,
+            content=content,
+            structure=json.dumps([common["precision"], common["network"], common["loss"], content["sizes"]]),
         )
+        costs = [_cost_of_start(shared, sweep, len(models), repetition) for repetition in range(sweep.starts)]
+        # Repetitions outermost: starts of the same number of descents stand together.
+        starts = (
+            (Start(point.name, point.index, repetition, point.scenario.network.model_dump(include=free)), cost)
+            for repetition, cost in enumerate(costs)
+            for point in group
+        )
+        # Batches of descents are worth many starts; models run one by one.
+        blocks += blocks_of(recipe, starts, least=1 if models else 16, most=64)
+    return tuple(blocks)
+
+
+def _content(scenario: Scenario, sweep: SweepSettings, models: tuple[str | Made, ...]) -> dict[str, Any]:
+    """Return in plain values what determines the runs from a start, worded as in the first stored blocks."""
+    common = resolved(scenario)
+    for option in scenario.network.start_options:
+        common["network"].pop(option, None)
+    del common["sharpness"]
+    descent = DescentSettings(steps=DEFAULT_STEPS).model_dump(mode="json", exclude={"schedule", "forks"})
+    descents = [
+        {
+            "optimizer": content_of(entry.optimizer, entry.schedule),
+            "learning_rate": rate,
+            "steps": entry.steps,
+            "repetitions": entry.repetitions or sweep.repetitions,
+        }
         for entry in sweep.descent
         for rate in entry.learning_rates
-    )
-    content = resolved(shared)
-    for option in shared.network.start_options:
-        content["network"].pop(option, None)
-    # What the result of a block does not depend on, in the words of the first blocks that were stored.
-    del content["sharpness"]
-    descent = DescentSettings(steps=DEFAULT_STEPS).model_dump(mode="json", exclude={"schedule", "forks"})
-    found = digests(shared, optimizers, models, folder)
-    free, sizes = set(shared.network.start_options), shared.data.rough_sizes()
-    recipe = ScenarioRecipe(
-        common=content | {"descent": descent, "theory": None, "lemma_3": None},
-        options=shared.network.model_dump(include=free),
-        optimizers=optimizers,
-        descents=descents,
-        models=models,
-        flow=sweep.flow,
-        critical=sweep.critical,
-        folder=str(folder.resolve()) if found else "",
-        digests=found,
-        sizes=sizes,
-        structure=json.dumps([*(content[key] for key in ("precision", "network", "loss")), sizes]),
-        holds_out=shared.data.holds_out(),
-        planned_as=shared,
-    )
-    costs = [_cost_of_start(shared, sweep, descents, len(models), repetition) for repetition in range(sweep.starts)]
-    # Repetitions outermost: starts of the same number of descents stand together.
-    starts = [
-        Start(point.name, point.index, repetition, point.scenario.network.model_dump(include=free))
-        for repetition in range(sweep.starts)
-        for point in group
     ]
-    # Batches of descents are worth many starts; models run one by one.
-    for part in _parts(starts, costs, least=1 if models else 16):
-        yield Block(recipe, part, cost=sum(costs[start.repetition] for start in part))
-
-
-def _parts(
-    starts: Iterable[Start],
-    costs: Sequence[float],
-    *,
-    seconds: float = 20.0,
-    least: int,
-    most: int = 64,
-) -> Iterator[tuple[Start, ...]]:
-    """Cut starts into parts of `least` to `most`, each of about so many `seconds`, which is what a kill can cost."""
-    part: list[Start] = []
-    taken = 0.0
-    for start in starts:
-        part.append(start)
-        taken += costs[start.repetition]
-        if len(part) == most or (len(part) >= least and taken >= seconds):
-            yield tuple(part)
-            part, taken = [], 0.0
-    if part:
-        yield tuple(part)
+    entries = [one if isinstance(one, str) else one.model_dump(mode="json", exclude_unset=True) for one in models]
+    return {
+        "scenario": common | {"descent": descent, "theory": None, "lemma_3": None},
+        "descents": descents,
+        **({"models": entries} if entries else {}),
+        "flow": sweep.flow,
+        "critical": None if sweep.critical is None else sweep.critical.model_dump(),
+        "sizes": scenario.data.rough_sizes(),
+        "holds_out": scenario.data.holds_out(),
+    }
 
 
 def _cost_of_start(
     scenario: Scenario,
     sweep: SweepSettings,
-    descents: Sequence[Descent],
     models: int,
     repetition: int,
     *,
@@ -213,7 +184,8 @@ def _cost_of_start(
     seconds_per_pass: float = 5e-5,
 ) -> float:
     """Return roughly the seconds of a start on one core; no result depends on them but through the size of blocks."""
-    steps = sum(descent.steps for descent in descents if repetition < descent.repetitions)
+    descents = [entry for entry in sweep.descent if repetition < (entry.repetitions or sweep.repetitions)]
+    steps = sum(entry.steps * len(entry.learning_rates) for entry in descents)
     if sweep.critical is not None:
         steps += 10 * sweep.critical.steps
     samples, inputs, outputs = scenario.data.rough_sizes()
@@ -222,18 +194,16 @@ def _cost_of_start(
     numbers = 6 * (network.count_weights(network.inputs_for(shape), outputs) or 0)
     if not scenario.network.is_linear():
         numbers *= samples / 2
-    passes = passes_of_model * models * sum(repetition < descent.repetitions for descent in descents)
+    passes = passes_of_model * models * sum(len(entry.learning_rates) for entry in descents)
     of_models = passes * (seconds_per_pass + numbers * seconds_per_number)
     return seconds_per_start + steps * numbers * seconds_per_number + of_models
 
 
-def digests(
-    scenario: Scenario, optimizers: Iterable[dict[str, Any]], models: Iterable[str | dict[str, Any]], folder: Path
-) -> dict[str, str]:
+def digests(scenario: Scenario, sweep: SweepSettings, models: Sequence[str | Made], folder: Path) -> dict[str, str]:
     """Return the SHA-256 of the files that results depend on: those of the data, and modules of a user's own."""
     files = {name: folder / name for name in scenario.data.files_read()}
-    descents = [part["kind"] for optimizer in optimizers for part in (optimizer, *optimizer.get("schedule", ()))]
-    kinds = [*descents, *(model if isinstance(model, str) else model["kind"] for model in models)]
+    entries = [part for entry in sweep.descent for part in (entry.optimizer, *entry.schedule)]
+    kinds = [entry if isinstance(entry, str) else entry.kind for entry in (*entries, *models)]
     modules = {kind: source_of(kind) for kind in own_kinds(scenario, kinds)}
     return {
         name: hashlib.sha256(file.read_bytes()).hexdigest()

@@ -2,10 +2,9 @@
 
 import hashlib
 import inspect
-import itertools
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -13,17 +12,19 @@ import jax
 import numpy as np
 
 from ..comparison.models import ModelOfDescent
+from ..comparison.plan import End, RunSpec
 from ..dynamics import GradientFlow, as_descent, check_end_time, stopping_for
 from ..kinds import reason_of, seeds
 from ..networks import warn_of_single_precision, weight_dtype
 from ..probes import Probe
 from ..problems import Problem, check_problem
 from ..runtime.identity import digest_of
+from ..scenarios.grid import Grid, name_of
 from ..solvers.field import checked_parts
 from ..theory import minimal_sharpness_bounds_of
-from .dataset import Layout, PlannedDescent
+from .dataset import Layout
 from .run import Planned
-from .work import Block, Descent, Materials, Recipe, Start
+from .work import Block, Materials, Plan, Recipe, Start, blocks_of
 
 FLOW_OPTIONS = ("rtol", "atol", "t1", "max_steps")
 """Arguments of `integrate` that a sweep may run over."""
@@ -82,15 +83,21 @@ class Maker:
 class Ingredients:
     """What all cells of a sweep have in common.
 
-    `flow` holds the arguments of `integrate`, and `identity` tells them from others in any process, "" where nothing is
-    to be kept.
+    `flow` holds the arguments of `integrate`; with `flow_runs`, the flow runs itself, and else models and descents are
+    compared to it. `models` go by their names in results. `identity` tells the ingredients from others in any process;
+    it is "" if nothing is stored.
     """
 
     network: Maker
     problem: Maker | Problem
     flow: dict[str, Any]
+    flow_runs: bool
     probes: tuple[Probe, ...]
     optimizer: Callable[[float], Any]
+    learning_rates: tuple[float, ...]
+    steps: int
+    models: Mapping[str, ModelOfDescent]
+    repetitions: int
     seed: int
     wide: bool
     identity: str
@@ -110,7 +117,7 @@ class Ingredients:
 
     def network_at(self, values: Mapping[str, Any], repetition: int) -> Any:
         """Return the network of a cell, drawn from a key that depends on its own coordinates alone."""
-        return self.network(seeds.start_key(self.seed, point_name(values), repetition), values)
+        return self.network(seeds.start_key(self.seed, name_of(values, FLOW_OPTIONS), repetition), values)
 
     def flow_at(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of `integrate` at some values."""
@@ -123,11 +130,6 @@ class Ingredients:
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_latest": {}}
-
-
-def point_name(values: Mapping[str, Any]) -> str:
-    """Return the coordinates in words, those of the runs' own options left out, the same in any order."""
-    return ", ".join(f"{name}={values[name]!r}" for name in sorted(values) if name not in FLOW_OPTIONS)
 
 
 def codes_of(ingredients: Ingredients) -> str | None:
@@ -144,60 +146,44 @@ class CellRecipe(Recipe):
 
     ingredients: Ingredients
     values: dict[str, Any]
-    descents: tuple[Descent, ...]
-    models: Mapping[str, ModelOfDescent]
-    flow: bool
-    wide: bool
-    structure: str
     codes: str | None
-    critical: None = None
-    holds_out: bool = False
+    content: dict[str, Any]
+    structure: str
+    wide: bool
     process: str = _PROCESS
 
-    def content(self) -> dict[str, Any]:
-        """Return in plain values everything that determines what a start leads to."""
-        return {
-            "recipe": self.ingredients.identity,
-            "values": self.values,
-            "descents": [{**asdict(descent), "optimizer": _DESCENT} for descent in self.descents],
-            "flow": self.flow,
-        } | ({"models": list(self.models)} if self.models else {})
+    def plan(self) -> Plan:
+        """Return the flow with the values here, the descents, and the models of each."""
+        made, options = self.ingredients, self.ingredients.flow_at(self.values)
+        tolerances = {"rtol": options["rtol"], "atol": options["atol"]}
+        descents = {
+            RunSpec(as_descent(made.optimizer(rate)), rate, End(steps=made.steps)): made.repetitions
+            for rate in made.learning_rates
+        }
+        return Plan.of(
+            RunSpec(GradientFlow(options["solver"], **tolerances), until=End(options["t1"], options["max_steps"])),
+            descents,
+            made.models.values(),
+            repetitions_of_flow=made.repetitions if made.flow_runs else 0,
+            **tolerances,
+        )
 
     def check_origin(self) -> None:
-        """Raise `RuntimeError` where the functions are others than in the process that planned the block."""
+        """Raise `RuntimeError` if the functions are others than in the process that planned the block."""
         elsewhere = self.process != _PROCESS and self.codes is not None
         if elsewhere and codes_of(self.ingredients) != self.codes:
             raise RuntimeError("the code of make_network or problem is another one than when the sweep was started")
 
     def materials(self) -> Materials:
         """Return what runs are made of."""
-        made = self.ingredients
+        made, options = self.ingredients, self.ingredients.flow_at(self.values)
         return Materials(
             problem=made.problem_at(self.values),
             network=lambda start: made.network_at(self.values, start.repetition),
             held_out=None,
             probes=made.probes,
-            flow=made.flow_at(self.values),
-            optimizers=(made.optimizer,),
-            models=self.models,
+            stopping=options["stopping"],
         )
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The axes of a sweep by name, the number of repetitions, and what runs from each start."""
-
-    axes: dict[str, tuple[Any, ...]]
-    repetitions: int
-    learning_rates: tuple[float, ...]
-    steps: int
-    models: Mapping[str, ModelOfDescent]
-    flow: bool
-
-    def points(self) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
-        """Yield the place in the grid and the values of every point, the last axis running fastest."""
-        for index in itertools.product(*(range(len(values)) for values in self.axes.values())):
-            yield index, {name: values[i] for (name, values), i in zip(self.axes.items(), index, strict=True)}
 
 
 def planned_cells(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]) -> Planned:
@@ -205,43 +191,35 @@ def planned_cells(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]
 
     Raises `ValueError` for a point where these cannot be made, or do not go together.
     """
-    descents = tuple(Descent(0, rate, grid.steps, grid.repetitions) for rate in grid.learning_rates)
-    codes, blocks, bounds = codes_of(ingredients), [], []
+    codes, bounds = codes_of(ingredients), []
+    blocks: list[Block] = []
+    descent = {"optimizer": _DESCENT, "steps": ingredients.steps, "repetitions": ingredients.repetitions}
+    content = {
+        "recipe": ingredients.identity,
+        "descents": [{**descent, "learning_rate": rate} for rate in ingredients.learning_rates],
+        "flow": ingredients.flow_runs,
+        **({"models": list(ingredients.models)} if ingredients.models else {}),
+    }
+    # Descents run as a batch, and a block holds so many starts; flows run one by one, and so do models.
+    batch = 16 if ingredients.learning_rates and not ingredients.models else 1
     for index, values in grid.points():
         structure, found = _check_point(ingredients, values)
         bounds.append(found)
-        recipe = CellRecipe(ingredients, values, descents, grid.models, grid.flow, ingredients.wide, structure, codes)
-        blocks += _blocks(recipe, index, grid.repetitions)
-    optimizers = [as_descent(ingredients.optimizer(rate)) for rate in grid.learning_rates]
+        name = name_of(values, FLOW_OPTIONS)
+        recipe = CellRecipe(ingredients, values, codes, content | {"values": values}, structure, ingredients.wide)
+        starts = ((Start(name, index, repetition, {}), 1.0) for repetition in range(ingredients.repetitions))
+        # Cut at the same repetitions however many there are: more repetitions find the blocks of fewer.
+        blocks += blocks_of(recipe, starts, least=batch, most=batch)
     layout = Layout(
-        axes={name: (name, values) for name, values in grid.axes.items()},
-        starts=grid.repetitions,
-        flow=grid.flow,
-        descents=tuple(
-            PlannedDescent.of(optimizer.kind(), optimizer, rate, grid.steps)
-            for rate, optimizer in zip(grid.learning_rates, optimizers, strict=True)
-        ),
-        models=tuple(grid.models),
+        grid=grid,
+        names={axis: axis for axis in grid.axes},
+        starts=ingredients.repetitions,
+        plan=blocks[0].recipe.plan(),
         labels={name: label for probe in ingredients.probes for name, label in probe.label.columns().items()},
         attrs=attrs,
     )
-    lower, upper = np.array(bounds).reshape(*layout.grid, 2).transpose(-1, *range(len(layout.grid)))
+    lower, upper = np.moveaxis(np.array(bounds).reshape(*grid.shape, 2), -1, 0)
     return Planned(layout, {"sharpness_lower_bound": lower, "sharpness_upper_bound": upper}, tuple(blocks))
-
-
-def _blocks(
-    recipe: CellRecipe, index: tuple[int, ...], repetitions: int, *, starts_of_a_batch: int = 16
-) -> Iterator[Block]:
-    """Yield the blocks of a point, cut at the same repetitions however many there are.
-
-    Descents run as a batch, and a block holds so many starts; flows run one by one, and so do models.
-    """
-    name = point_name(recipe.values)
-    starts = tuple(Start(name, index, repetition, {}) for repetition in range(repetitions))
-    most = starts_of_a_batch if recipe.descents and not recipe.models else 1
-    for first in range(0, repetitions, most):
-        some = starts[first : first + most]
-        yield Block(recipe, some, cost=float(len(some)))
 
 
 def _check_point(ingredients: Ingredients, values: dict[str, Any]) -> tuple[str, tuple[float, float]]:
@@ -256,7 +234,7 @@ def _check_point(ingredients: Ingredients, values: dict[str, Any]) -> tuple[str,
         GradientFlow(options["solver"], None, options["rtol"], options["atol"]).checked(dtype)
         stopping_for(options["stopping"], problem, dtype)
     except Exception as error:
-        raise ValueError(f"the cell {point_name(values) or 'without values'}: {reason_of(error)}") from error
+        raise ValueError(f"the cell {name_of(values, FLOW_OPTIONS) or 'without values'}: {reason_of(error)}") from error
     shapes = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), eqx.filter((network, problem), eqx.is_array))
     structure = f"{jax.tree.structure((network, problem))} {jax.tree.leaves(shapes)} {risk}"
     bounds = minimal_sharpness_bounds_of(network, problem)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -13,8 +12,9 @@ import numpy as np
 
 from ..batch import descend_batch
 from ..columns import FAILED, MEASURES, NOT_ASKED
+from ..comparison.plan import RunSpec
 from ..curvature.finiteness import check_gradient
-from ..dynamics import Descent, Outcome, as_descent, decide, descend, integrate, objective_floor, times_of_steps
+from ..dynamics import Outcome, decide, descend, integrate, objective_floor
 from ..kinds import reason_of
 from ..networks import stacked, unstacked, weight_dtype
 from ..runtime.compiling import few_blas_threads
@@ -22,8 +22,8 @@ from ..scenarios.runner import environment
 from ..scenarios.sweep_settings import CriticalSettings
 from .critical import Bracket, critical_brackets
 from .measures import distance, measure, measure_probes, risk_of, settled_outcome, sharpness_of
-from .models import LABELS, ModelledDescent
-from .work import Block
+from .models import LABELS, centres_of, measure_descent, run_model, run_to_end
+from .work import Block, Plan
 
 Kind = Literal["initial", "flow", "descent", "model", "critical"]
 
@@ -78,67 +78,46 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
 
 def failed_block(block: Block, message: str) -> BlockResult:
     """Return the result of a block of which nothing could be computed."""
-    return BlockResult(_nothing(block), [Failure(start.describe(), message) for start in block.starts])
+    arrays = _empty(block, block.recipe.plan())
+    return BlockResult(arrays, [Failure(start.describe(), message) for start in block.starts])
 
 
-def _nothing(block: Block) -> Arrays:
-    """Return the arrays of a block before anything is known: NaN, no steps, and `FAILED` for every requested run."""
-    count = len(block.starts)
-    known = (*MEASURES, "test_risk") if block.recipe.holds_out else MEASURES
-    columns = [Column("initial", name) for name in known]
-    if block.recipe.flow:
-        columns += [Column("flow", name) for name in ("outcome", "steps", "time", *known)]
-    kinds: tuple[Kind, ...] = ("descent", "model")
-    for kind in filter(partial(_runs_of, block), kinds):
-        columns += [Column(kind, name) for name in ("outcome", "steps", "distance_to_flow", *known)]
-    if _runs_of(block, "model"):
-        columns += [Column("model", name) for name in ("time", "gradients", "products")]
-        columns += [Column(kind, name) for kind in kinds for name in LABELS]
-    if block.recipe.critical is not None:
-        columns += [Column("critical", name) for name in ("learning_rate_lower", "learning_rate_upper", "status")]
-    whole = {"outcome": FAILED, "status": FAILED, "steps": 0}
-    arrays = {
-        column: np.full((count, *_runs_of(block, column.of)), whole.get(column.quantity, np.nan)) for column in columns
-    }
-    requested = [[start.repetition < one.repetitions for one in block.recipe.descents] for start in block.starts]
-    for column, values in arrays.items():
-        if column.of in kinds and column.quantity == "outcome":
-            runs = 1 if column.of == "descent" else len(block.recipe.models)
-            values[~np.repeat(requested, runs, axis=1)] = NOT_ASKED
+def _empty(block: Block, plan: Plan) -> Arrays:
+    """Return the arrays of a block before it is computed: NaN, no steps, and `FAILED` for every requested run."""
+    measures = (*MEASURES, "test_risk") if plan.holds_out else MEASURES
+    runs: dict[Kind, tuple[RunSpec, ...]] = {"descent": plan.descents, "model": plan.models}
+    of_models = tuple(LABELS) if plan.models else ()
+    columns: dict[Kind, tuple[str, ...]] = {"initial": measures}
+    if plan.flow in plan.runs:
+        columns["flow"] = ("outcome", "steps", "time", *measures)
+    if plan.descents:
+        columns["descent"] = ("outcome", "steps", "distance_to_flow", *measures, *of_models)
+    if plan.models:
+        columns["model"] = (*columns["descent"], "time", "gradients", "products")
+    if plan.critical is not None:
+        columns["critical"] = ("learning_rate_lower", "learning_rate_upper", "status")
+    whole, arrays = {"outcome": FAILED, "status": FAILED, "steps": 0}, {}
+    for kind, quantities in columns.items():
+        shape = (len(block.starts), len(runs[kind])) if kind in runs else len(block.starts)
+        for quantity in quantities:
+            arrays[Column(kind, quantity)] = np.full(shape, whole.get(quantity, np.nan))
+    for kind, specs in runs.items():
+        for row, start in enumerate(block.starts) if specs else ():
+            skipped = [start.repetition >= plan.runs[spec] for spec in specs]
+            arrays[Column(kind, "outcome")][row, skipped] = NOT_ASKED
     return arrays
-
-
-def _runs_of(block: Block, kind: Kind) -> tuple[int, ...]:
-    """Return how many runs of a kind there are from each start, where there may be several: descents, and their models.
-
-    Nothing where there are none.
-    """
-    descents = len(block.recipe.descents)
-    count = {"descent": descents, "model": descents * len(block.recipe.models)}.get(kind, 0)
-    return (count,) if count else ()
-
-
-@dataclass(frozen=True)
-class _End:
-    """The end of one descent: its start and learning rate by number, what is known, and the network if there is one."""
-
-    index: tuple[int, int]
-    facts: dict[str, Any]
-    network: eqx.Module | None
 
 
 class _Work:
     """The objects of one block while it is computed."""
 
     def __init__(self, block: Block):
-        self.block = block
-        self.arrays = _nothing(block)
+        self.block, self.plan = block, block.recipe.plan()
+        self.arrays = _empty(block, self.plan)
         self.failures: list[Failure] = []
-        self.recipe = block.recipe
-        made = self.recipe.materials()
+        made = block.recipe.materials()
         self.problem, self.held_out, self.probes = made.problem, made.held_out, made.probes
-        self.flow_options, self.stopping, self.optimizers = made.flow, made.flow["stopping"], made.optimizers
-        self.models = made.models
+        self.stopping = made.stopping
         self.networks: dict[int, Any] = {}
         for row, start in enumerate(block.starts):
             with self._attempt(start.describe()):
@@ -150,90 +129,74 @@ class _Work:
         for row, network in self.networks.items():
             with self._attempt(f"{self._cell(row)}, start"):
                 self._note("initial", row, {}, network)
-        for row, network in self.networks.items() if self.recipe.flow else ():
+        flow = self.plan.flow
+        options: dict[str, Any] = {"t1": flow.until.t1, "max_steps": flow.until.steps, "stopping": self.stopping}
+        for row, network in self.networks.items() if flow in self.plan.runs else ():
             with self._attempt(f"{self._cell(row)}, flow"):
-                run = integrate(network, self.problem, ts=np.empty(0), **self.flow_options)
+                run = integrate(network, self.problem, model=flow.dynamics, ts=np.empty(0), **options)
                 end = None if run.outcome == Outcome.DIVERGED else run.network
                 self._note("flow", row, {"outcome": run.outcome, "steps": run.steps, "time": run.time}, end)
                 if end is not None:
                     ends[row] = end
-        for end in self._descents():
-            with self._attempt(self._cell_of_descent(end.index)):
+        indices = [
+            (row, column)
+            for column, spec in enumerate(self.plan.descents)
+            for row, start in enumerate(self.block.starts)
+            if row in self.networks and start.repetition < self.plan.runs[spec]
+        ]
+        descents = self._together_or_alone(self._descend, indices, self._cell_of_descent) if indices else []
+        for index, facts, end in descents:
+            with self._attempt(self._cell_of_descent(index)):
                 # Descents together see the risk alone: a gradient that is NaN shows one step later.
-                if end.network is None and end.facts["steps"] <= 1:
-                    check_gradient(self.networks[end.index[0]], self.problem, "at the initial weights")
-                self._note("descent", end.index, end.facts, end.network, ends.get(end.index[0]))
-            if self.recipe.models:
-                self._models(end, ends.get(end.index[0]))
-        if self.recipe.critical is not None:
-            self._critical_rates(self.recipe.critical)
+                if end is None and facts["steps"] <= 1:
+                    check_gradient(self.networks[index[0]], self.problem, "at the initial weights")
+                self._note("descent", index, facts, end, ends.get(index[0]))
+            if self.plan.models:
+                self._models(index, end, ends.get(index[0]))
+        if self.plan.critical is not None:
+            self._critical_rates(self.plan.critical)
         return BlockResult(self.arrays, self.failures)
 
     def _cell(self, row: int) -> str:
         return self.block.starts[row].describe()
 
-    def _descents(self) -> list[_End]:
-        """Run gradient descent for every start and learning rate that goes with it."""
-        indices = [
-            (row, column)
-            for column, descent in enumerate(self.recipe.descents)
-            for row, start in enumerate(self.block.starts)
-            if row in self.networks and start.repetition < descent.repetitions
-        ]
-        return self._together_or_alone(self._descend, indices, self._cell_of_descent) if indices else []
-
     def _cell_of_descent(self, index: tuple[int, int]) -> str:
-        return f"{self._cell(index[0])}, learning rate {self.recipe.descents[index[1]].learning_rate}"
+        return f"{self._cell(index[0])}, learning rate {self.plan.descents[index[1]].learning_rate}"
 
-    def _descend(self, indices: list[tuple[int, int]]) -> list[_End]:
-        """Run descents together, those of one optimizer at a time."""
-        by_optimizer: dict[int, list[tuple[int, int]]] = {}
-        for index in indices:
-            by_optimizer.setdefault(self.recipe.descents[index[1]].optimizer, []).append(index)
-        return [end for group in by_optimizer.values() for end in self._descend_together(group)]
+    def _descend(self, indices: list[tuple[int, int]]) -> list[tuple[tuple[int, int], dict[str, Any], Any]]:
+        """Run descents; return the index, the facts and the network of each, `None` for one that has diverged.
 
-    def _descend_together(self, indices: list[tuple[int, int]]) -> list[_End]:
-        if self._ends_alone(indices):
-            return [self._descend_alone(index) for index in indices]
-        descents = [self.recipe.descents[column] for _, column in indices]
+        They run together, but for those that end by a criterion of the flow's that kernels lack: a margin or an angle,
+        and any early end if a step takes a minibatch alone.
+        """
+        stopping, specs = self.stopping, self.plan.descents
+        early = stopping is not None and stopping.ends_early
+        by_direction = stopping is not None and (stopping.margin is not None or stopping.direction is not None)
+        together, ends = [], []
+        for row, column in indices:
+            spec = specs[column]
+            if not (early and (by_direction or spec.descent.minibatches() is not None)):
+                together.append((row, column))
+                continue
+            options = {"optimizer": spec.descent, "steps": spec.steps, "record_steps": [spec.steps]}
+            run = descend(self.networks[row], self.problem, stopping=stopping, **options)
+            end = None if run.outcome == Outcome.DIVERGED else run.network
+            ends.append(((row, column), {"outcome": run.outcome, "steps": run.steps}, end))
+        if not together:
+            return ends
         run = descend_batch(
-            stacked([self.networks[row] for row, _ in indices]),
+            stacked([self.networks[row] for row, _ in together]),
             self.problem,
-            learning_rates=np.array([descent.learning_rate for descent in descents]),
-            steps=np.array([descent.steps for descent in descents]),
-            optimizer=self.optimizers[descents[0].optimizer],
-            floors=objective_floor(self.stopping, self.problem, self.networks[indices[0][0]]),
+            learning_rates=[specs[column].descent for _, column in together],
+            steps=np.array([specs[column].steps for _, column in together]),
+            floors=objective_floor(stopping, self.problem, self.networks[together[0][0]]),
         )
         outcomes, steps = np.asarray(run.outcomes), np.asarray(run.steps)
-        ends = unstacked(run.networks, len(indices))
-        return [
-            _End(index, {"outcome": outcome, "steps": count}, None if outcome == Outcome.DIVERGED else end)
-            for index, outcome, count, end in zip(indices, outcomes, steps, ends, strict=True)
-        ]
-
-    def _ends_alone(self, indices: list[tuple[int, int]]) -> bool:
-        """Tell whether descents end by a criterion of the flow's that kernels do not know.
-
-        That is a margin or an angle, and anything early where a step sees a minibatch alone.
-        """
-        stopping = self.stopping
-        if stopping is None or not stopping.ends_early:
-            return False
-        sampled = any(self._descent(column).minibatches() is not None for _, column in indices)
-        return sampled or stopping.margin is not None or stopping.direction is not None
-
-    def _descent(self, column: int) -> Descent:
-        planned = self.recipe.descents[column]
-        return as_descent(self.optimizers[planned.optimizer](planned.learning_rate))
-
-    def _descend_alone(self, index: tuple[int, int]) -> _End:
-        """Run a descent that ends by the criterion of the flow, one after the other."""
-        row, column = index
-        steps = self.recipe.descents[column].steps
-        options = {"optimizer": self._descent(column), "steps": steps, "record_steps": [steps]}
-        run = descend(self.networks[row], self.problem, stopping=self.stopping, **options)
-        facts = {"outcome": run.outcome, "steps": run.steps}
-        return _End(index, facts, None if run.outcome == Outcome.DIVERGED else run.network)
+        networks = unstacked(run.networks, len(together))
+        for index, outcome, count, network in zip(together, outcomes, steps, networks, strict=True):
+            end = None if outcome == Outcome.DIVERGED else network
+            ends.append((index, {"outcome": outcome, "steps": count}, end))
+        return ends
 
     def _together_or_alone(self, run: Callable[[list], list], entries: list, cell: Callable[[Any], str]) -> list:
         """Return `run(entries)`; where that raises, the same one by one, which shows whose fault it is."""
@@ -246,34 +209,35 @@ class _Work:
                     found += run([entry])
             return found
 
-    def _models(self, end: _End, reference: Any) -> None:
-        """Run the models of one descent, and compare both where the centre of its oscillation is last known.
+    def _models(self, index: tuple[int, int], end: eqx.Module | None, reference: Any) -> None:
+        """Run the models of one descent, and compare both at the last centre of its oscillation.
 
         A descent that diverged, or has no centre, has no models.
         """
-        row, column = index = end.index
-        places = slice(column * len(self.recipe.models), (column + 1) * len(self.recipe.models))
-        if end.network is None:
-            self._set("model", (row, places), {"outcome": NOT_ASKED})
+        row, column = index
+        network, spec = self.networks[row], self.plan.descents[column]
+        models = {number: model for number, model in enumerate(self.plan.models) if model.follows is spec}
+        if end is None:
+            self._set("model", (row, list(models)), {"outcome": NOT_ASKED})
             return
-        descent, planned = self._descent(column), self.recipe.descents[column]
-        rate, steps = planned.learning_rate, planned.steps
-        modelled = ModelledDescent(self.networks[row], self.problem, descent, rate, steps, self.flow_options)
-        known = False
+        descent = centres = None
         with self._attempt(f"{self._cell_of_descent(index)}, centre"):
-            if known := bool(len(modelled.centres.records)):
-                self._set("descent", index, modelled.measured())
+            descent = run_to_end(network, self.problem, spec, {})
+            centres = centres_of(spec, descent)
+            if len(centres.records):
+                facts = measure_descent(network, self.problem, descent, centres, self.plan.flow)
+                self._set("descent", index, facts)
             else:
-                self._set("model", (row, places), {"outcome": NOT_ASKED})
-        if not known:
+                self._set("model", (row, list(models)), {"outcome": NOT_ASKED})
+        if descent is None or centres is None or not len(centres.records):
             return
-        for number, (name, model) in enumerate(self.models.items()):
-            with self._attempt(f"{self._cell_of_descent(index)}, {name} flow"):
-                run, found = modelled.model(name, model)
+        for number, model in models.items():
+            with self._attempt(f"{self._cell_of_descent(index)}, {model.dynamics.kind()} flow"):
+                run, measures = run_model(network, self.problem, model, descent, centres)
                 facts = {"outcome": run.outcome, "steps": run.steps, "time": run.time}
-                facts |= {"gradients": run.gradients, "products": run.products, **found}
+                facts |= {"gradients": run.gradients, "products": run.products, **measures}
                 there = None if run.outcome == Outcome.DIVERGED else run.network
-                self._note("model", (row, places.start + number), facts, there, reference)
+                self._note("model", (row, number), facts, there, reference)
 
     def _critical_rates(self, settings: CriticalSettings) -> None:
         def search(rows: list[int]) -> list[tuple[int, Bracket]]:
@@ -304,9 +268,9 @@ class _Work:
 
     def _leaves(self, column: int, network: eqx.Module, sharpness: float) -> bool:
         """Tell whether a descent leaves a minimum of this sharpness, beyond its threshold by half of the digits."""
-        descent, steps = self._descent(column), self.recipe.descents[column].steps
-        end = times_of_steps(descent, steps=steps)[-1] if descent.is_scheduled() else 0.0
-        threshold = descent.lasting_threshold(jnp.asarray(end))
+        spec = self.plan.descents[column]
+        end = spec.end_time if spec.descent.is_scheduled() else 0.0
+        threshold = spec.descent.lasting_threshold(jnp.asarray(end))
         digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
         return threshold is not None and sharpness > float(threshold) * (1 + digits)
 
@@ -314,8 +278,8 @@ class _Work:
         for name, value in values.items():
             column = Column(kind, name)
             if column not in self.arrays:  # of a probe, whose shape was not known before
-                shape = (len(self.block.starts), *_runs_of(self.block, kind), *np.shape(value))
-                self.arrays[column] = np.full(shape, np.nan)
+                shape = self.arrays[Column(kind, "risk")].shape
+                self.arrays[column] = np.full((*shape, *np.shape(value)), np.nan)
             self.arrays[column][index] = value
 
     def _measured(self, network: eqx.Module, start: eqx.Module) -> dict[str, Any]:

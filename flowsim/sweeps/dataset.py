@@ -2,21 +2,22 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..columns import FAILED, FLOW, NOT_ASKED, RUN, Edge, Run, attributes, run_coordinates
-from ..dynamics import Descent, times_of_steps
+from ..comparison.plan import RunSpec
+from ..dynamics import times_of_steps
 from ..probes import Label
-from ..scenarios.reading import resolved
+from ..scenarios.grid import Grid
 from ..scenarios.scenario import Scenario
-from ..scenarios.values import kind_of, labels_of
 from .compute import Arrays, Failure
 from .models import LABELS
+from .work import Plan
 
 if TYPE_CHECKING:
     import xarray
@@ -30,66 +31,19 @@ _OF_A_RUN["time"] = "end_time"
 
 
 @dataclass(frozen=True)
-class PlannedDescent:
-    """A descent of a sweep: the run that it is, its number of steps, and the time that so many take."""
-
-    run: Run
-    steps: int
-    time_of: Callable[[np.ndarray], np.ndarray]
-
-    @classmethod
-    def of(cls, dynamics: str, optimizer: Descent, learning_rate: float, steps: int) -> "PlannedDescent":
-        """Return the descent of an optimizer called `dynamics`, made for a learning rate.
-
-        Where that changes, its edge is the one after all steps.
-        """
-        if not optimizer.is_scheduled():
-            run = Run(dynamics, learning_rate, edge=Edge.of(optimizer))
-            return cls(run, steps, lambda made: made * float(optimizer.time_of_step()))
-        times = times_of_steps(optimizer, steps=steps)
-        run = Run(dynamics, learning_rate, edge=Edge.of(optimizer.at(jnp.asarray(times[-1]))))
-        return cls(run, steps, lambda made: np.where(np.isnan(made), np.nan, times[np.nan_to_num(made).astype(int)]))
-
-
-@dataclass(frozen=True)
 class Layout:
     """What the results of a sweep stand over, and their attributes.
 
-    `axes` holds under the name of each dimension of the grid what it is and its values, `starts` is the number of
-    repetitions, `descents` are the descents as blocks have them, and `models` names the models of each.
+    `names` are those of the dimensions of the grid, by its axes, and `starts` is the number of repetitions. Blocks have
+    a column for each descent, and for each model, of the `plan`.
     """
 
-    axes: Mapping[str, tuple[str, tuple[Any, ...]]]
+    grid: Grid
+    names: Mapping[str, str]
     starts: int
-    flow: bool
-    descents: tuple[PlannedDescent, ...]
-    models: tuple[str, ...]
+    plan: Plan
     labels: Labels
     attrs: Mapping[str, str]
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """Number of values of each axis."""
-        return tuple(len(values) for _, values in self.axes.values())
-
-
-def layout_of(scenario: Scenario) -> Layout:
-    """Return the layout of the sweep of a scenario."""
-    sweep = scenario.sweep
-    assert sweep is not None
-    return Layout(
-        axes={name: (key, sweep.over[key]) for key, name in axis_names(scenario).items()},
-        starts=sweep.starts,
-        flow=sweep.flow,
-        descents=tuple(
-            PlannedDescent.of(kind_of(entry.optimizer), entry.at(rate), rate, entry.steps)
-            for entry in sweep.descent
-            for rate in entry.learning_rates
-        ),
-        models=tuple(scenario.flow.of_descent) if sweep.descent else (),
-        labels=labels_of(scenario.record),
-        attrs={"scenario": json.dumps(resolved(scenario))},
-    )
 
 
 def axis_names(scenario: Scenario) -> dict[str, str]:
@@ -111,7 +65,7 @@ def sweep_dataset(
     """
     import xarray
 
-    grid = tuple(layout.axes)
+    grid = tuple(layout.names[axis] for axis in layout.grid.axes)
     variables: dict[str, Any] = {
         f"{kind}_{name}": _over((*grid, REPETITION), name, values, f"{kind}_{name}", layout.labels)
         for (kind, name), values in sorted(tables.items(), key=lambda item: item[0])
@@ -120,62 +74,75 @@ def sweep_dataset(
     variables |= _of_runs(layout, tables, (*grid, REPETITION, RUN))
     variables |= {name: (grid, values, attributes(name)) for name, values in known.items()}
     coordinates: dict[str, Any] = {
-        name: (name, _coordinate(values), {"long_name": key, "units": "1"})
-        for name, (key, values) in layout.axes.items()
+        layout.names[axis]: (layout.names[axis], _coordinate(values), {"long_name": axis, "units": "1"})
+        for axis, values in layout.grid.axes.items()
     }
-    runs = [*([FLOW] if layout.flow else []), *(descent.run for _, descent in _in_order(layout))]
-    runs += [run for _, run in _models_in_order(layout)]
+    flow, descents, models = _in_order(layout.plan)
+    runs = [*([FLOW] if flow else []), *map(run_of, descents), *map(run_of, models)]
     count = {"long_name": "number of the initialization", "units": "1"}
     coordinates |= {REPETITION: (REPETITION, np.arange(layout.starts), count), **run_coordinates(runs)}
     attrs = {**layout.attrs, "failures": json.dumps([asdict(one) for one in failures])}
     return xarray.Dataset(variables, coordinates, attrs)
 
 
-def _in_order(layout: Layout) -> list[tuple[int, PlannedDescent]]:
-    """Return every descent after its column in the blocks.
+def run_of(spec: RunSpec) -> Run:
+    """Return the run that a descent or a model makes, with its edge, of a rate that changes the one after all steps."""
+    if not spec.descent.is_scheduled():
+        return spec.run
+    end = (spec if spec.follows is None else spec.follows).end_time
+    return replace(spec.run, edge=Edge.of(spec.descent.at(jnp.asarray(end))))
 
-    Those of one optimizer stand together, by learning rate.
+
+def times_after(spec: RunSpec, steps: np.ndarray) -> np.ndarray:
+    """Return the times that a descent takes for numbers of steps, NaN for NaN."""
+    if not spec.descent.is_scheduled():
+        return steps * float(spec.descent.time_of_step())
+    times = times_of_steps(spec.descent, steps=spec.steps)
+    return np.where(np.isnan(steps), np.nan, times[np.nan_to_num(steps).astype(int)])
+
+
+def _in_order(plan: Plan) -> tuple[list[RunSpec], list[RunSpec], list[RunSpec]]:
+    """Return flow, descents and models as results have them.
+
+    Descents of one optimizer stand together, by learning rate, and so do models of one kind, in the order of the
+    descents.
     """
-    runs = [descent.run for descent in layout.descents]
-    kinds = list(dict.fromkeys(run.dynamics for run in runs))
-    ranks = [(kinds.index(run.dynamics), run.learning_rate or 0.0) for run in runs]
-    order = sorted(range(len(runs)), key=lambda column: ranks[column])
-    return [(column, layout.descents[column]) for column in order]
+    kinds = list(dict.fromkeys(spec.dynamics.kind() for spec in (*plan.descents, *plan.models)))
 
+    def rank(spec: RunSpec) -> tuple[int, float]:
+        return kinds.index(spec.dynamics.kind()), spec.learning_rate or 0.0
 
-def _models_in_order(layout: Layout) -> list[tuple[int, Run]]:
-    """Return every model of a descent after its column in the blocks: those of one kind stand together, as descents."""
-    return [
-        (
-            column * len(layout.models) + number,
-            Run(name, planned.run.learning_rate, edge=planned.run.edge, models=planned.run.dynamics),
-        )
-        for number, name in enumerate(layout.models)
-        for column, planned in _in_order(layout)
-    ]
+    descents = sorted(plan.descents, key=rank)
+    order = {spec: number for number, spec in enumerate(descents)}
+    models = sorted(plan.models, key=lambda spec: (rank(spec)[0], order[spec.follows] if spec.follows else 0))
+    return [plan.flow] if plan.flow in plan.runs else [], descents, models
 
 
 def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str, Any]:
     """Return the variables over `dims`, of which the last is that of the runs."""
-    axis, columns = len(dims) - 1, [column for column, _ in _in_order(layout)]
-    of_models = [column for column, _ in _models_in_order(layout)]
-    flow = {name: np.expand_dims(values, axis) for (kind, name), values in tables.items() if kind == "flow"}
-    descent = {name: np.take(values, columns, axis) for (kind, name), values in tables.items() if kind == "descent"}
-    model = {name: np.take(values, of_models, axis) for (kind, name), values in tables.items() if kind == "model"}
-    if columns:
-        made = np.where(np.isin(descent["outcome"], (NOT_ASKED, FAILED)), np.nan, descent["steps"])
-        times = [planned.time_of(made[..., place]) for place, (_, planned) in enumerate(_in_order(layout))]
-        descent["time"] = np.stack(times, axis=axis)
-    parts, labels = [part for part in (flow, descent, model) if part], LABELS | dict(layout.labels)
+    axis, plan = len(dims) - 1, layout.plan
+    flow, descents, models = _in_order(plan)
+    columns = {"descent": list(map(plan.descents.index, descents)), "model": list(map(plan.models.index, models))}
+    of_kind: dict[str, dict[str, np.ndarray]] = {"flow": {}, "descent": {}, "model": {}}
+    for (kind, name), values in tables.items():
+        if kind == "flow":
+            of_kind[kind][name] = np.expand_dims(values, axis)
+        elif kind in columns:
+            of_kind[kind][name] = np.take(values, columns[kind], axis)
+    if descents:
+        ends = of_kind["descent"]
+        made = np.where(np.isin(ends["outcome"], (NOT_ASKED, FAILED)), np.nan, ends["steps"])
+        times = [times_after(spec, made[..., place]) for place, spec in enumerate(descents)]
+        ends["time"] = np.stack(times, axis=axis)
+    parts, labels = [part for part in of_kind.values() if part], LABELS | dict(layout.labels)
     variables: dict[str, Any] = {
         _name(name): _over(dims, name, _join(parts, name, axis), _name(name), labels)
         for name in sorted({name for part in parts for name in part})
     }
     if parts:
-        steps = [planned.steps for _, planned in _in_order(layout)]
-        to_limits = [NOT_ASKED] if layout.flow else []  # of the flow, and of models, which take the steps they need
-        steps = np.array([*to_limits, *steps, *([NOT_ASKED] * len(of_models))], int)
-        variables["steps_asked"] = (RUN, steps, attributes("steps_asked"))
+        # The flow, and models, take the steps that they need.
+        steps = np.array([*([NOT_ASKED] * len(flow)), *(spec.steps for spec in descents), *([NOT_ASKED] * len(models))])
+        variables["steps_asked"] = (RUN, steps.astype(int), attributes("steps_asked"))
     return variables
 
 

@@ -1,14 +1,12 @@
-"""Models of the descents of a sweep, measured where the centre of the descent's oscillation is last known."""
+"""Models of the descents of a sweep, measured at the last centre of the descent's oscillation."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from ..comparison.centres import (
     COLUMNS,
@@ -22,10 +20,9 @@ from ..comparison.centres import (
 )
 from ..comparison.execute import execute
 from ..comparison.measure import Runs
-from ..comparison.models import ModelOfDescent
-from ..comparison.plan import End, RunSpec, plan_models
+from ..comparison.plan import End, RunSpec
 from ..comparison.records import RecordBudget, times_of
-from ..dynamics import Descent, Stopping, Trajectory, integrate
+from ..dynamics import Stopping, Trajectory, integrate
 from ..formatting import report_progress
 from ..networks import split
 from ..networks.weights import norm
@@ -39,124 +36,90 @@ ONSET = Label(
     r"onset of the oscillation $t$",
     logarithmic=False,
 )
+# Descents run to their last step, and flows to the time of the last centre, whatever criterion would end them earlier.
 _TO_THE_END = Stopping(gradient_norm=None)
 LABELS = {label.name: label for label in (*COLUMNS, ONSET)}
 """What is measured of descents and their models, by name."""
 
 
-@dataclass(frozen=True)
-class ModelledDescent:
-    """A descent of so many `steps`, whose models are compared to it; `flow` holds the arguments of `integrate`.
+def run_to_end(network: Any, problem: Problem, spec: RunSpec, runs: Runs) -> Trajectory:
+    """Run a descent, or a model of one that is among the `runs`.
 
-    It is taken to its last step, and all flows to the time of its last centre, one step before, whatever criterion
-    would end them earlier. A descent of fewer than two steps has no centre, and nothing can be measured of it.
+    Records are made at some 250 steps, in threes; with very many weights at fewer.
     """
+    options: dict[str, Any] = {"in_a_row": 3, "stopping": _TO_THE_END}
+    with report_progress(False) as report:
+        records = RecordBudget().of_runs(network, 1)
+        execute(network, problem, [spec], records=records, report=report, runs=runs, **options)
+    return runs[spec]
 
-    network: Any
-    problem: Problem
-    descent: Descent
-    learning_rate: float
-    steps: int
-    flow: Mapping[str, Any]
 
-    @cached_property
-    def spec(self) -> RunSpec:
-        """The descent in a plan."""
-        return RunSpec(self.descent, self.learning_rate, End(steps=self.steps))
+def centres_of(spec: RunSpec, run: Trajectory) -> Centres:
+    """Return the centres of the oscillation of a descent: none for fewer than two steps."""
+    return Centres.of(run, times_of(spec, run))
 
-    @cached_property
-    def run(self) -> Trajectory:
-        """The descent, recorded at some 250 steps in threes; with very many weights at fewer."""
-        return self._executed([self.spec], {})[self.spec]
 
-    @cached_property
-    def centres(self) -> Centres:
-        """The centres of its oscillation."""
-        return Centres.of(self.run, times_of(self.spec, self.run))
+def measure_descent(
+    network: Any, problem: Problem, run: Trajectory, centres: Centres, flow: RunSpec, *, part: float = 0.5
+) -> dict[str, float]:
+    """Return the measures of a descent from `network` at its last centre, with the distance of the gradient flow.
 
-    def measured(self) -> dict[str, float]:
-        """Return what is known of the descent at its last centre; the distance is that of the gradient flow."""
-        centres = self.centres
-        return {
-            DISTANCE.name: self._flow_distance(),
-            SHARPNESS.name: sharpness_of(self._last_network(), self.problem),
-            OSCILLATION.name: float(centres.amplitude[-1]),
-            MEAN_RISK.name: float(centres.mean_risk[-1]),
-            MEAN_EXCESS_RISK.name: float(centres.mean_excess_risk[-1]),
-            ONSET.name: self._onset(centres.times, np.where(self._alternates(), centres.amplitude, 0.0)),
-        }
+    The oscillation begins among steps that go back and forth: those of which twice the amplitude is a `part` or more.
+    It is all of a step if W_{k+1} = W_{k−1}, and next to nothing along a smooth path.
+    """
+    end = float(centres.times[-1])
+    options: dict[str, Any] = {"model": flow.dynamics, "max_steps": flow.until.steps, "stopping": _TO_THE_END}
+    reference = integrate(network, problem, t1=end, ts=np.array([end]), weights=True, **options)
+    last = Centres(**{name: jax.tree.map(lambda leaf: leaf[-1:], entry) for name, entry in vars(centres).items()})
+    at_centre = eqx.combine(jax.tree.map(lambda leaf: leaf[0], last.weights), split(network)[1])
+    path, records = split(run.weights)[0], centres.records
+    steps = np.asarray(distances(jax.tree.map(lambda leaf: leaf[records], path), path, records + 1))
+    alternating = np.where(2 * centres.amplitude >= part * steps, centres.amplitude, 0.0)
+    return {
+        DISTANCE.name: float(last.distances(reference)[0]),
+        SHARPNESS.name: sharpness_of(at_centre, problem),
+        OSCILLATION.name: float(centres.amplitude[-1]),
+        MEAN_RISK.name: float(centres.mean_risk[-1]),
+        MEAN_EXCESS_RISK.name: float(centres.mean_excess_risk[-1]),
+        ONSET.name: _onset(network, centres.times, alternating),
+    }
 
-    def model(self, name: str, model: ModelOfDescent) -> tuple[Trajectory, dict[str, float]]:
-        """Integrate a model, by its name, to the last centre; return the run, and what it says of the descent there.
 
-        NaN for what it does not, as it ended before.
-        """
-        until = End(float(self.centres.times[-1]), self.flow["max_steps"])
-        tolerances = {option: self.flow[option] for option in ("rtol", "atol")}
-        (spec,) = plan_models({name: model}, [self.spec], until, **tolerances)
-        run = self._executed([spec], {self.spec: self.run})[spec]
-        along = {name: np.asarray(run.diagnostics[name], float) for name in LABELS if name in run.diagnostics}
-        onset = self._onset(np.asarray(run.times, float), along[OSCILLATION.name])
-        last = float(self.centres.distances(run)[-1])
-        if not np.isfinite(last):
-            return run, {ONSET.name: onset}
-        ends = {name: float(values[-1]) for name, values in along.items()} | {DISTANCE.name: last, ONSET.name: onset}
-        return run, ends | {SHARPNESS.name: sharpness_of(run.network, self.problem)}
+def run_model(
+    network: Any, problem: Problem, spec: RunSpec, descent: Trajectory, centres: Centres
+) -> tuple[Trajectory, dict[str, float]]:
+    """Integrate a model to the last centre of the `descent` that it follows; return the run, and its measures there.
 
-    @property
-    def _records(self) -> int:
-        return RecordBudget().of_runs(self.network, 1)
+    A run that ended before has only the onset of the oscillation.
+    """
+    assert spec.follows is not None
+    to_last = replace(spec, until=End(float(centres.times[-1]), spec.until.steps))
+    run = run_to_end(network, problem, to_last, {spec.follows: descent})
+    along = {name: np.asarray(run.diagnostics[name], float) for name in LABELS if name in run.diagnostics}
+    measures = {ONSET.name: _onset(network, np.asarray(run.times, float), along[OSCILLATION.name])}
+    last = float(centres.distances(run)[-1])
+    if np.isfinite(last):
+        measures |= {name: float(values[-1]) for name, values in along.items()}
+        measures |= {DISTANCE.name: last, SHARPNESS.name: sharpness_of(run.network, problem)}
+    return run, measures
 
-    def _executed(self, plan: list[RunSpec], runs: Runs) -> Runs:
-        with report_progress(False) as report:
-            execute(
-                self.network,
-                self.problem,
-                plan,
-                records=self._records,
-                report=report,
-                runs=runs,
-                in_a_row=3,
-                stopping=_TO_THE_END,
-            )
-        return runs
 
-    @property
-    def _end(self) -> float:
-        return float(self.centres.times[-1])
+def _onset(
+    network: Any,
+    times: Float[np.ndarray, " records"],
+    amplitude: Float[np.ndarray, " records"],
+    *,
+    part: float = 1e-3,
+) -> float:
+    """Return when an amplitude first rises to a `part` of ‖W(0)‖, between the records; NaN if it never does.
 
-    def _last_network(self) -> Any:
-        weights = jax.tree.map(lambda leaf: leaf[-1], self.centres.weights)
-        return eqx.combine(weights, split(self.network)[1])
-
-    def _flow_distance(self) -> float:
-        """Return how far the gradient flow is from the last centre at that time."""
-        options = {**self.flow, "stopping": _TO_THE_END, "t1": self._end, "ts": np.array([self._end]), "weights": True}
-        flow = integrate(self.network, self.problem, **options)
-        parts = {name: jax.tree.map(lambda leaf: leaf[-1:], part) for name, part in vars(self.centres).items()}
-        return float(Centres(**parts).distances(flow)[0])
-
-    def _alternates(self, *, share: float = 0.5) -> Bool[np.ndarray, " centres"]:
-        """Tell of the centres at which the steps go back and forth: twice the amplitude is a `share` of a step or more.
-
-        It is all of it where W_{k+1} = W_{k−1}, and next to nothing along a smooth path.
-        """
-        path, records = split(self.run.weights)[0], self.centres.records
-        steps = np.asarray(distances(jax.tree.map(lambda leaf: leaf[records], path), path, records + 1))
-        return 2 * self.centres.amplitude >= share * steps
-
-    def _onset(
-        self, times: Float[np.ndarray, " records"], amplitude: Float[np.ndarray, " records"], *, share: float = 1e-3
-    ) -> float:
-        """Return when an amplitude first rises to a `share` of ‖W(0)‖, between the records; NaN if it never does.
-
-        Models that begin with half a step of a steep descent fall from there first. One that never was below has the
-        first record.
-        """
-        level = share * float(norm(split(self.network)[0]))
-        above = amplitude >= level
-        rises = np.flatnonzero(above[1:] & ~above[:-1])
-        if not rises.size:
-            return float(times[0]) if above[0] else np.nan
-        around = slice(rises[0], rises[0] + 2)
-        return float(np.interp(level, amplitude[around], times[around]))
+    Models that begin with half a step of a steep descent fall from there first. An amplitude that never was below has
+    the time of the first record.
+    """
+    level = part * float(norm(split(network)[0]))
+    above = amplitude >= level
+    rises = np.flatnonzero(above[1:] & ~above[:-1])
+    if not rises.size:
+        return float(times[0]) if above[0] else np.nan
+    around = slice(rises[0], rises[0] + 2)
+    return float(np.interp(level, amplitude[around], times[around]))

@@ -1,5 +1,6 @@
 """A sweep from its plan to one labelled data set."""
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -14,13 +15,15 @@ from ..formatting import Progress, ProgressCallback
 from ..formatting.presentation import Drawn, view_of
 from ..problems import LinearRegression
 from ..runtime.signals import ending_held
-from ..scenarios.grid import Point, points
+from ..scenarios.points import points
+from ..scenarios.reading import resolved
 from ..scenarios.runner import build_network, environment, read_data
 from ..scenarios.scenario import Scenario
+from ..scenarios.values import labels_of
 from ..theory import minimal_sharpness_bounds_of
 from .block import plan
 from .compute import Arrays, BlockResult, Failure
-from .dataset import Layout, layout_of, sweep_dataset
+from .dataset import Layout, axis_names, sweep_dataset
 from .store import BlockStore
 from .work import Block
 from .workers import Workers
@@ -61,7 +64,17 @@ class Planned:
 def planned(scenario: Scenario, folder: Path) -> Planned:
     """Return the sweep of a scenario. Raises `DataError` for data that cannot be used."""
     known = _of_points(scenario, folder)  # first, as it finds data that cannot be used
-    return Planned(layout_of(scenario), known, plan(scenario, folder))
+    sweep, blocks = scenario.sweep, plan(scenario, folder)
+    assert sweep is not None
+    layout = Layout(
+        grid=sweep.grid,
+        names=axis_names(scenario),
+        starts=sweep.starts,
+        plan=blocks[0].recipe.plan(),
+        labels=labels_of(scenario.record),
+        attrs={"scenario": json.dumps(resolved(scenario))},
+    )
+    return Planned(layout, known, blocks)
 
 
 class SweepRun:
@@ -228,35 +241,35 @@ def _assembled(layout: Layout, blocks: tuple[Block, ...], results: list[Arrays])
             for column, values in arrays.items():
                 if column not in tables:
                     empty = NOT_ASKED if np.issubdtype(values.dtype, np.integer) else np.nan
-                    tables[column] = np.full((*layout.grid, layout.starts, *values.shape[1:]), empty, values.dtype)
+                    tables[column] = np.full(
+                        (*layout.grid.shape, layout.starts, *values.shape[1:]), empty, values.dtype
+                    )
                 tables[column][(*start.index, start.repetition)] = values[row]
     return tables
 
 
 def _of_points(scenario: Scenario, folder: Path) -> dict[str, np.ndarray]:
-    """Return what the data and the depth of every point say before anything moves."""
-    rows = [_of_point(point, folder) for point in points(scenario)]
+    """Return what follows from the data and the depth of every point before anything moves."""
+    rows: list[dict[str, float]] = []
+    for there in (point.scenario for point in points(scenario)):
+        data = read_data(there, folder)
+        linear = LinearRegression(*data.flattened().training)
+        depth, bounds = there.network.count_matrices(), None
+        squares = there.squares and there.weight_decay == 0
+        if depth is not None and squares:
+            network = build_network(there, there.network.inputs_for(data.shape), data.outputs)
+            bounds = minimal_sharpness_bounds_of(network, linear, depth=depth)
+        lower, upper = bounds or (np.nan, np.nan)
+        rows.append(
+            {
+                "minimal_risk": float(linear.minimal_risk) if squares else np.nan,
+                "largest_eigenvalue": float(linear.largest_eigenvalue),
+                "smallest_eigenvalue": float(linear.smallest_eigenvalue),
+                "covariance_nullity": linear.features - int(np.count_nonzero(linear.eigenvalues)),
+                "optimum_norm": np.nan if data.numbers_classes else float(np.linalg.norm(linear.optimum)),
+                "sharpness_lower_bound": float(lower),
+                "sharpness_upper_bound": float(upper),
+            }
+        )
     assert scenario.sweep is not None
-    grid = tuple(len(values) for values in scenario.sweep.over.values())
-    return {name: np.array([row[name] for row in rows]).reshape(grid) for name in rows[0]}
-
-
-def _of_point(point: Point, folder: Path) -> dict[str, float]:
-    data = read_data(point.scenario, folder)
-    linear = LinearRegression(*data.flattened().training)
-    depth = point.scenario.network.count_matrices()
-    bounds = None
-    squares = point.scenario.squares and point.scenario.weight_decay == 0
-    if depth is not None and squares:
-        network = build_network(point.scenario, point.scenario.network.inputs_for(data.shape), data.outputs)
-        bounds = minimal_sharpness_bounds_of(network, linear, depth=depth)
-    lower, upper = bounds or (np.nan, np.nan)
-    return {
-        "minimal_risk": float(linear.minimal_risk) if squares else np.nan,
-        "largest_eigenvalue": float(linear.largest_eigenvalue),
-        "smallest_eigenvalue": float(linear.smallest_eigenvalue),
-        "covariance_nullity": linear.features - int(np.count_nonzero(linear.eigenvalues)),
-        "optimum_norm": np.nan if data.numbers_classes else float(np.linalg.norm(linear.optimum)),
-        "sharpness_lower_bound": lower,
-        "sharpness_upper_bound": upper,
-    }
+    return {name: np.array([row[name] for row in rows]).reshape(scenario.sweep.grid.shape) for name in rows[0]}

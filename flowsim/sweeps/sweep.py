@@ -23,11 +23,12 @@ from ..problems import Problem, check_problem
 from ..results import BLOCKS
 from ..runtime.identity import digest_of, identity_of
 from ..runtime.paths import user_path
+from ..scenarios.grid import Grid
 from ..scenarios.sweep_settings import MOST_CELLS
 from ..scenarios.values import MOST_STEPS
 from ..solvers.field import check_step_count
 from . import workers
-from .cells import FLOW_OPTIONS, Grid, Ingredients, Maker, planned_cells
+from .cells import FLOW_OPTIONS, Ingredients, Maker, planned_cells
 from .dataset import RESERVED
 from .run import Planned, Sweep, SweepRun, run_sweeps
 from .store import BlockStore, sweep_folder
@@ -130,7 +131,14 @@ def sweep(
     descents = [as_descent(optimizer(rate)) for rate in rates]
     precision = np.dtype(np.float64 if _is_wide() else np.float32)
     modelled = check_models(models, descents, precision, rtol=rtol, atol=atol)
-    _check_size(axes, rates, repetitions, flow, len(modelled))
+    grid = Grid(axes)
+    if not flow and not rates:
+        raise ValueError(f"nothing would run: leave flow=False out, or write over={{'{RATE}': [0.02], ...}}")
+    if modelled and not rates:
+        raise ValueError(f"models without descents that they would follow: write over={{'{RATE}': [0.02], ...}}")
+    runs = repetitions * (len(rates) * (1 + len(modelled)) + bool(flow)) * grid.size
+    if runs > MOST_CELLS:
+        raise ValueError(f"a sweep of {runs} runs: expected at most {MOST_CELLS}, fewer values or repetitions")
     network, drawn = Maker.of("make_network", make_network, tuple(axes)), problem
     if not isinstance(drawn, Problem):
         if not callable(problem) or isinstance(problem, type):
@@ -147,10 +155,23 @@ def sweep(
         identity = "" if folder is None else identity_of(given)
     except ValueError as error:
         raise ValueError(f"folder: what is kept has to be known again: {error}, here a folder") from None
-    ingredients = Ingredients(network, drawn, options, measured, optimizer, seed, wide, identity)
+    ingredients = Ingredients(
+        network=network,
+        problem=drawn,
+        flow=options,
+        flow_runs=flow,
+        probes=measured,
+        optimizer=optimizer,
+        learning_rates=rates,
+        steps=steps,
+        models=modelled,
+        repetitions=repetitions,
+        seed=seed,
+        wide=wide,
+        identity=identity,
+    )
     _check_sendable(ingredients, jobs)
-    grid = Grid(axes, repetitions, rates, steps, modelled, flow)
-    description = json.dumps(_describe(make_network, problem, grid, seed, given))
+    description = json.dumps(_describe(make_network, problem, grid, ingredients, given))
     planned = planned_cells(ingredients, grid, {"sweep": description})
     if folder is None:
         return _compute(planned, None, jobs, progress)
@@ -237,20 +258,6 @@ def _check_counts(*, repetitions: Any, seed: Any, steps: Any, jobs: Any) -> None
             raise ValueError(f"{name} must be a whole number from {least} to {most}, got {count!r}")
 
 
-def _check_size(
-    axes: Mapping[str, tuple[Any, ...]], rates: tuple[float, ...], repetitions: int, flow: bool, models: int
-) -> None:
-    if not flow and not rates:
-        raise ValueError(f"nothing would run: leave flow=False out, or write over={{'{RATE}': [0.02], ...}}")
-    if models and not rates:
-        raise ValueError(f"models without descents that they would follow: write over={{'{RATE}': [0.02], ...}}")
-    runs = repetitions * (len(rates) * (1 + models) + bool(flow))
-    for values in axes.values():
-        runs *= len(values)
-    if runs > MOST_CELLS:
-        raise ValueError(f"a sweep of {runs} runs: expected at most {MOST_CELLS}, fewer values or repetitions")
-
-
 def _check_names(axes: Iterable[str], network: Maker, problem: Maker | Problem) -> None:
     """Raise `ValueError` for a name that nothing takes."""
     makers = [maker for maker in (network, problem) if isinstance(maker, Maker)]
@@ -285,7 +292,7 @@ def _check_sendable(ingredients: Ingredients, jobs: int) -> None:
 
 
 def _describe(
-    make_network: Callable[..., Any], problem: Any, grid: Grid, seed: int, parts: list[Any]
+    make_network: Callable[..., Any], problem: Any, grid: Grid, ingredients: Ingredients, parts: list[Any]
 ) -> dict[str, Any]:
     """Return what tells one sweep from another, for readers."""
 
@@ -302,12 +309,12 @@ def _describe(
     return {
         "make_network": name(make_network),
         "problem": name(problem),
-        "over": {name: list(values) for name, values in grid.axes.items()} | {RATE: list(grid.learning_rates)},
-        "repetitions": int(grid.repetitions),
-        "seed": int(seed),
+        "over": {name: list(values) for name, values in grid.axes.items()} | {RATE: list(ingredients.learning_rates)},
+        "repetitions": int(ingredients.repetitions),
+        "seed": int(ingredients.seed),
         "code of make_network": digest(make_network),
         "code or data of problem": digest(problem),
-        "steps": int(grid.steps),
-        "flow": bool(grid.flow),
+        "steps": int(ingredients.steps),
+        "flow": bool(ingredients.flow_runs),
         "options": digest(parts),
-    } | ({"models": list(grid.models)} if grid.models else {})
+    } | ({"models": list(ingredients.models)} if ingredients.models else {})

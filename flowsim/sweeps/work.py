@@ -1,14 +1,16 @@
-"""Blocks, the units of work of a sweep, whatever they are made of: a scenario, or functions of a user's own."""
+"""Blocks, the units of work of a sweep, whatever they are made of: a scenario, or a user's functions."""
 
 import abc
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from ..comparison.models import ModelOfDescent
-from ..dynamics import Descent as Dynamics
+from ..comparison.models import ModelOfDescent, model_of
+from ..comparison.plan import End, RunSpec
+from ..dynamics import Stopping
 from ..probes import Probe
 from ..problems import Problem
 from ..scenarios.sweep_settings import CriticalSettings
@@ -31,56 +33,88 @@ class Start:
         return f"{self.name or 'the only point'}, repetition {self.repetition}"
 
 
-@dataclass(frozen=True)
-class Descent:
-    """A descent of a recipe: the number of its optimizer, learning rate, steps, and how many repetitions run it."""
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What runs from the starts of a recipe: each run, and how many repetitions it has, the first ones.
 
-    optimizer: int
-    learning_rate: float
-    steps: int
-    repetitions: int
+    `flow` is the gradient flow, to which the centres of descents are compared even if it is not among the runs.
+    `critical` are the settings of the search for critical learning rates. With `holds_out`, ends are measured on
+    held-out samples, too.
+    """
+
+    flow: RunSpec
+    runs: Mapping[RunSpec, int]
+    critical: CriticalSettings | None
+    holds_out: bool
+
+    @classmethod
+    def of(
+        cls,
+        flow: RunSpec,
+        descents: Mapping[RunSpec, int],
+        models: Iterable[ModelOfDescent],
+        *,
+        repetitions_of_flow: int,
+        rtol: float | None,
+        atol: float | None,
+        critical: CriticalSettings | None = None,
+        holds_out: bool = False,
+    ) -> "Plan":
+        """Return the plan of a flow, of descents with their repetitions, and of the models that follow each descent."""
+        runs = {flow: repetitions_of_flow} if repetitions_of_flow else {}
+        runs |= descents
+        entries = tuple(models)
+        for descent, repetitions in descents.items():
+            for entry in entries:
+                model = model_of(entry, descent.descent, rtol=rtol, atol=atol)
+                until = End(steps=flow.until.steps)
+                runs[RunSpec(model, descent.learning_rate, until, follows=descent)] = repetitions
+        return cls(flow, runs, critical, holds_out)
+
+    @cached_property
+    def descents(self) -> tuple[RunSpec, ...]:
+        """The descents."""
+        return tuple(run for run in self.runs if run.is_descent)
+
+    @cached_property
+    def models(self) -> tuple[RunSpec, ...]:
+        """The models of the descents, those of the first descent first."""
+        return tuple(run for run in self.runs if run.follows is not None)
 
 
 @dataclass(frozen=True)
 class Materials:
     """What runs are made of: one problem and one set of options, and for each start its `network`.
 
-    `held_out` is the problem on samples that training does not see, `flow` holds the arguments of `integrate`, each of
-    the `optimizers` makes the descent of a learning rate, and `models` are those of the descents, by their names.
+    `held_out` is the problem on held-out samples.
     """
 
     problem: Problem
     network: Callable[[Start], Any]
     held_out: Problem | None
     probes: tuple[Probe, ...]
-    flow: dict[str, Any]
-    optimizers: tuple[Callable[[float], Dynamics], ...]
-    models: Mapping[str, ModelOfDescent]
+    stopping: Stopping | None
 
 
 class Recipe(abc.ABC):
     """What the networks and the problem of some blocks are made of, and what runs from each of their starts.
 
-    It may be sent to another process. `wide` tells whether JAX is to know numbers of 64 bits, and `holds_out` whether
-    there are samples that training does not see. `structure` is what a compiled program depends on: blocks that agree
-    in it run one after the other in one process. `models` are the models of the descents.
+    A recipe may be sent to another process. `content` holds in plain values everything that determines the runs from a
+    start. `structure` is what a compiled program depends on: blocks that agree in it run one after the other in one
+    process. With `wide`, JAX uses numbers of 64 bits.
     """
 
-    wide: bool
+    content: dict[str, Any]
     structure: str
-    descents: tuple[Descent, ...]
-    models: Collection[Any]
-    flow: bool
-    critical: CriticalSettings | None
-    holds_out: bool
+    wide: bool
 
     @abc.abstractmethod
-    def content(self) -> dict[str, Any]:
-        """Return in plain values everything that determines what a start leads to."""
+    def plan(self) -> Plan:
+        """Return what runs from each start."""
 
     @abc.abstractmethod
     def check_origin(self) -> None:
-        """Raise `RuntimeError` where this process would compute something else than the one that planned it."""
+        """Raise `RuntimeError` if this process would compute something else than the one that planned the blocks."""
 
     @abc.abstractmethod
     def materials(self) -> Materials:
@@ -89,9 +123,9 @@ class Recipe(abc.ABC):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The unit of work of a sweep: some starts of a recipe, with the flow and all descents from them.
+    """The unit of work of a sweep: some starts of a recipe, with all runs from them.
 
-    `cost` is a rough estimate of the seconds that it takes.
+    `cost` is a rough estimate of its seconds.
     """
 
     recipe: Recipe
@@ -101,5 +135,24 @@ class Block:
     def address(self, environment: dict[str, Any]) -> str:
         """Return the SHA-256 of everything that determines the result."""
         starts = [{"name": one.name, "repetition": one.repetition, "options": one.options} for one in self.starts]
-        content = self.recipe.content() | {"starts": starts, "environment": environment, "format": FORMAT}
+        content = self.recipe.content | {"starts": starts, "environment": environment, "format": FORMAT}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def blocks_of(
+    recipe: Recipe, starts: Iterable[tuple[Start, float]], *, least: int, most: int, seconds: float = 20.0
+) -> Iterator[Block]:
+    """Cut starts, each with its cost, into blocks of `least` to `most`.
+
+    Between these numbers a block takes about so many `seconds`, which is the work that a kill can lose.
+    """
+    part: list[Start] = []
+    taken = 0.0
+    for start, cost in starts:
+        part.append(start)
+        taken += cost
+        if len(part) == most or (len(part) >= least and taken >= seconds):
+            yield Block(recipe, tuple(part), taken)
+            part, taken = [], 0.0
+    if part:
+        yield Block(recipe, tuple(part), taken)

@@ -7,6 +7,7 @@ and starts a worker that dies anew, where a block that takes its process down is
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -16,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessP
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -154,14 +155,20 @@ class Spawned:
         return done
 
     def _submit(self, worker: int, block: Block) -> Future:
+        try:
+            pickled = pickle.dumps(block)
+        except Exception as error:  # of a kind of a user's own: a failure of this block
+            failed: Future = Future()
+            failed.set_exception(error)
+            return failed
         with ending_held(), self._closing, _terminal_held():
             if self._closed:
                 raise RuntimeError("the worker pool is closed")
             try:
-                return self._pools[worker].submit(compute, block, environment())
+                return self._pools[worker].submit(_compute_pickled, pickled, environment())
             except BrokenProcessPool:  # it died with its last block, or since
                 self._pools[worker] = _pool(self._device)
-                return self._pools[worker].submit(compute, block, environment())
+                return self._pools[worker].submit(_compute_pickled, pickled, environment())
 
 
 class OnDask:
@@ -178,7 +185,7 @@ class OnDask:
 
         here = environment()
         futures = {
-            self._client.submit(compute, block, here, pure=False, priority=-number): block
+            self._client.submit(_compute_pickled, pickle.dumps(block), here, pure=False, priority=-number): block
             for number, group in enumerate(groups)
             for block in group
         }
@@ -241,6 +248,11 @@ def default_jobs() -> int:
     if default_device().platform != "cpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _compute_pickled(block: bytes, expected: dict[str, Any]) -> BlockResult:
+    """Compute a block in another process: one that cannot be read there fails alone, and does not end the process."""
+    return compute(pickle.loads(block), expected)
 
 
 def _pool(device: str | None) -> ProcessPoolExecutor:

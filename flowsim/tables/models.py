@@ -7,8 +7,8 @@ import numpy as np
 from rich.table import Table
 
 from ..columns import LabelledArrays, Recorded, RecordedRun, read_runs
-from ..comparison.edge_statements import common_time, models_of
 from ..comparison.centres import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
+from ..comparison.edge_statements import common_time, models_of
 from ..formatting import format_number, with_entries
 from ..formatting.terminal import empty_table
 

@@ -2,18 +2,19 @@
 
 import ast
 import inspect
+import re
 import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import Field, create_model
 from pydantic_core import PydanticCustomError
 
-from ..registry import UnknownKindError, reason_of
+from ..registry import OUTSIDE, UnknownKindError, imported, reason_of
 from .values import WHOLE, Recipe, validation_error
 
 Recipe_ = TypeVar("Recipe_", bound="Made")
@@ -30,6 +31,14 @@ class Made(Recipe):
 
     makes: ClassVar[Callable[..., Any]]
     given: ClassVar[frozenset[str]] = frozenset()
+    origin: ClassVar[tuple[Callable[[Any], "type[Made]"], Any]]
+    """The function that makes this class of a kind, and the kind."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process has no such class: it makes it of the kind, which goes by its name if that is a place.
+        recipe, kind = type(self).origin
+        options = {key: getattr(self, key) for key in self.model_fields_set}
+        return _received, (recipe, self.kind if re.fullmatch(OUTSIDE, self.kind) else kind, options)
 
     def make(self, **given: Any) -> Any:
         """Call the class or function with the options, and with what it asks for of all that is given."""
@@ -43,6 +52,10 @@ class Made(Recipe):
         """Yield the error that the class or function itself raises, where it can be called yet."""
         if not self.given:
             yield from refusal(self.make)
+
+
+def _received(recipe: Callable[[Any], type[Made]], kind: Any, options: dict[str, Any]) -> Made:
+    return recipe(imported(kind) if isinstance(kind, str) else kind).model_construct(**options)
 
 
 def refusal(make: Callable[[], Any]) -> Iterator[PydanticCustomError]:
@@ -99,6 +112,7 @@ def recipe_of(
             )
     made = create_model(kind.__name__, __base__=base, __doc__=inspect.getdoc(kind), **fields)
     made.makes, made.given = staticmethod(kind), given & parameters.keys()
+    made.origin = partial(recipe_of, given=given, base=base), kind
     return made
 
 
