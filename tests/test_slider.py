@@ -10,7 +10,7 @@ import pytest
 from made_runs import made_comparison, with_runs
 
 import flowsim
-from flowsim.columns import Edge
+from flowsim.columns import Edge, Run
 from flowsim.results.store import ResultFolder, StoreError
 
 RATES = [0.1, 0.4, 3.0]  # descent follows the flow, meets its edge of stability, diverges
@@ -84,7 +84,7 @@ def test_other_descents_have_their_own_edge_and_more_weights_the_plane_of_two_co
         return replace(run, diagnostics={"path": {"weights": np.column_stack([path, path[:, 0] ** 2 / 5])}})
 
     runs = with_runs(made_comparison(RATES[:2], paths=True), with_a_third_weight)
-    ball = replace(runs.descents[1], dynamics="heavy_ball", edge=Edge(7.5))
+    ball = replace(runs.descents[1], run=Run("heavy_ball", RATES[1], edge=Edge(7.5)))
     page = flowsim.slider(replace(runs, descents=(*runs.descents, ball)), tmp_path / "a.html")
     plots = {plot["name"]: plot for plot in content(page)["plots"]}
     descent, _, heavy_ball, edge = (curve["columns"] for curve in plots["ends"]["curves"])
