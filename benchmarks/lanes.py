@@ -46,6 +46,9 @@ def main() -> None:
     ratios = ["usual/64", "usual/32", "sharpness/64", "sharpness/32"]
     rows = [_row(figure, quick=quick) for figure in _figures()]
     table("µs for each step of each lane; the usual way is timed once per figure", [*columns, *ratios], rows)
+    rows = [_row_of_loops(figure, quick=quick) for figure in _figures()]
+    columns = ["figure", "descend_batch", "vmap of descend", "ratio"]
+    table("µs for each step of each lane, in float64: the loop of a batch, and that of one run, mapped", columns, rows)
 
 
 def _figures() -> Iterator[Figure]:
@@ -71,6 +74,22 @@ def _row(figure: Figure, *, quick: bool) -> list[object]:
         *times,
         *(float(t) for t in (without / double, without / single, sharp / double, sharp / single)),
     ]
+
+
+def _row_of_loops(figure: Figure, *, quick: bool) -> list[object]:
+    rounds, steps = (3, 320) if quick else (7, 1600)
+    networks, problem = figure.networks(np.float64), figure.case.problem
+
+    def one_run(network: eqx.Module) -> eqx.Module:
+        return flowsim.descend(network, problem, learning_rate=_RATE, steps=steps, record_steps=[steps]).network
+
+    mapped = eqx.filter_jit(eqx.filter_vmap(one_run))
+    both = [_ours(figure, np.float64, steps), lambda: mapped(networks)]
+    for function in both:
+        function()
+    times = 1e6 * np.min([[once(function) for function in both] for _ in range(rounds)], axis=0)
+    batch, loop = (float(time) / (steps * figure.lanes) for time in times)
+    return [figure.name, batch, loop, loop / batch]
 
 
 def _ours(figure: Figure, dtype: type, steps: int) -> Callable[[], eqx.Module]:
