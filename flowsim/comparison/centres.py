@@ -117,7 +117,7 @@ class Centres:
         return with_columns(descent, {label: self._spread(descent, values) for label, values in found.items()})
 
     def distances_along(self, run: Trajectory) -> Float[np.ndarray, " records"]:
-        """Return the same over the records of a run, of which the first are at the times of the centres."""
+        """Return the distances from the centres over the records of a run; its first records are at their times."""
         known, times = self.distances(run), np.asarray(run.times)
         count = min(len(known), len(times))
         distances = np.full(len(times), np.nan, known.dtype)
@@ -161,7 +161,7 @@ class CentreDistance(Measure):
 
     def of_runs(self, runs: Runs, report: ProgressReporter) -> Runs:
         """Return the runs with these columns: models, and the descents that they follow."""
-        (flow,) = (run for spec, run in runs.items() if not spec.is_descent and spec.follows is None)
+        (flow,) = (run for spec, run in runs.items() if spec.is_flow)
         centres = {
             spec: Centres.of(runs[spec], times_of(spec, runs[spec]))
             for spec in dict.fromkeys(model.follows for model in runs if model.follows is not None)

@@ -148,7 +148,7 @@ def compare(
     check_told_apart(descents, modelled=bool(by_name))
 
     of_flow = End(until.t1, flow_options.get("max_steps"))
-    modelled = plan_models(by_name, descents, of_flow, **tolerances)
+    modelled = plan_models(by_name.values(), descents, of_flow, **tolerances)
     plan = [*descents, *branches, RunSpec(flow, until=of_flow), *modelled]
     # A flow alone keeps its path where that is small, or where its sharpness is wanted at some records only.
     keeps_path = bool(descents) or budget.affords_path(network) or along != SharpnessAlong()

@@ -53,7 +53,7 @@ class Comparison(Drawn):
         `along` is how the sharpness was followed: by its error, the tolerance within which a model holds its sharpness
         is wider.
         """
-        (flow,) = (run for spec, run in runs.items() if not spec.is_descent and spec.follows is None)
+        (flow,) = (run for spec, run in runs.items() if spec.is_flow)
         descents, models = [], []
         for spec, run in runs.items():
             if spec.is_descent:
@@ -87,7 +87,7 @@ class Comparison(Drawn):
     def __repr__(self) -> str:
         runs = (*self.descents, *self.models)
         ends = [("GF", self.flow.outcome), *((run.run.name, run.trajectory.outcome) for run in runs)]
-        words = "; ".join(f"{name} {str(outcome).lower().replace('_', ' ')}" for name, outcome in ends)
+        words = "; ".join(f"{name} {outcome.words}" for name, outcome in ends)
         return encodable(f"Comparison({words})")
 
 

@@ -67,7 +67,7 @@ def execute(
     for spec in descents:
         if forks := [fork for fork in todo if fork.start is not None and fork.start.of is spec]:
             _run_forks(network, problem, spec, forks, records, report, runs, **options)
-    for spec in (spec for spec in todo if not spec.is_descent and spec.follows is None):
+    for spec in (spec for spec in todo if spec.is_flow):
         when: dict[str, Any] = {"records": records}
         if descents:
             when = {"ts": common_times([runs[descent] for descent in descents], records), "between": True}
@@ -120,13 +120,14 @@ def _run_forks(
     The descent runs a second time up to the last of them: the states of all its records would take several times their
     memory.
     """
-    marks = sorted({fork.start.step for fork in forks if fork.start is not None})
-    states = {"steps": marks[-1], "record_steps": np.array(marks), "states": True, "stopping": options.get("stopping")}
-    trunk = descend(network, problem, optimizer=spec.descent, **states)
+    steps_of_forks = sorted({fork.start.step for fork in forks if fork.start is not None})
+    furthest = steps_of_forks[-1]
+    states = {"steps": furthest, "record_steps": np.array(steps_of_forks), "states": True}
+    trunk = descend(network, problem, optimizer=spec.descent, stopping=options.get("stopping"), **states)
     last, until = int(trunk.steps), spec.end_time
-    if last < marks[-1] and not trunk.outcome.stays:
-        ended = trunk.outcome.name.lower().replace("_", " ")
-        raise ForkError(f"a fork at step {marks[-1]} of a descent that {ended} at step {last}: expected a step before")
+    if last < furthest and not trunk.outcome.stays:
+        ended = f"{trunk.outcome.words} at step {last}"
+        raise ForkError(f"a fork at step {furthest} of a descent that {ended}: expected a step before")
     for fork in forks:
         assert fork.start is not None
         point, descent = trunk.branch(min(fork.start.step, last)), fork.descent.checked(weight_dtype(network))

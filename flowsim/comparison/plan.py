@@ -1,7 +1,7 @@
 """The runs that are to be made, as a list of specifications: what moves, from where, until when, what it follows."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -87,6 +87,11 @@ class RunSpec:
     def is_descent(self) -> bool:
         """Whether it is a descent: no flow, and no model of a descent."""
         return isinstance(self.dynamics, Descent)
+
+    @property
+    def is_flow(self) -> bool:
+        """Whether it is the gradient flow, or another flow in its place."""
+        return not self.is_descent and self.follows is None
 
     @property
     def descent(self) -> Descent:
@@ -208,11 +213,11 @@ def check_told_apart(descents: Sequence[RunSpec], *, modelled: bool) -> None:
 
 
 def plan_models(
-    models: Mapping[str, ModelOfDescent], descents: Sequence[RunSpec], until: End, **tolerances: float | None
+    models: Collection[ModelOfDescent], descents: Sequence[RunSpec], until: End, **tolerances: float | None
 ) -> list[RunSpec]:
     """Return a run of each model for each descent; `tolerances` are the `rtol` and `atol` of a model that has none."""
     return [
         RunSpec(model_of(model, spec.descent, **tolerances), spec.learning_rate, until, follows=spec)
-        for model in models.values()
+        for model in models
         for spec in descents
     ]

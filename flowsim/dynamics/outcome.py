@@ -101,6 +101,11 @@ class Outcome(enum.IntEnum):
         return self.name
 
     @property
+    def words(self) -> str:
+        """The outcome as tables and sentences word it."""
+        return self.name.lower().replace("_", " ")
+
+    @property
     def converged(self) -> bool:
         """Whether the run reached its limit."""
         return self is Outcome.CONVERGED

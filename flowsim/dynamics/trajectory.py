@@ -304,7 +304,7 @@ def _number(leaf: Any) -> float:
 
 def _word(code: Any) -> str:
     try:
-        return Outcome(int(code)).name.lower().replace("_", " ")
+        return Outcome(int(code)).words
     except ValueError:
         return f"outcome {code}"
 

@@ -45,7 +45,7 @@ class StoredRuns(Shown):
 
     def __repr__(self) -> str:
         shown = read_runs(self.dataset)
-        ends = (f"{run.run.name} {run.outcome.name.lower().replace('_', ' ')}" for run in shown.runs)
+        ends = (f"{run.run.name} {run.outcome.words}" for run in shown.runs)
         return encodable(f"StoredRuns({'; '.join(ends)})")
 
     def tables(self) -> Sequence[Table | Text]:

@@ -96,12 +96,11 @@ def run(
         return compare(
             network,
             problem,
-            scenario.descent.learning_rates,
+            [scenario.descent.at(rate) for rate in scenario.descent.learning_rates],
             steps=scenario.descent.steps,
             sharpness=sharpness_along(scenario),
             models=tuple(flow.of_descent.values()),
             limits=limits,
-            optimizer=scenario.descent.at,
             forks=scenario.descent.made_forks(),
             probes=probes,
             progress=progress,

@@ -3,13 +3,13 @@
 import abc
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..comparison.models import ModelOfDescent, model_of
-from ..comparison.plan import End, RunSpec
+from ..comparison.models import ModelOfDescent
+from ..comparison.plan import End, RunSpec, plan_models
 from ..dynamics import Stopping
 from ..probes import Probe
 from ..problems import Problem
@@ -52,7 +52,7 @@ class Plan:
         cls,
         flow: RunSpec,
         descents: Mapping[RunSpec, int],
-        models: Iterable[ModelOfDescent],
+        models: Collection[ModelOfDescent],
         *,
         repetitions_of_flow: int,
         rtol: float | None,
@@ -63,12 +63,9 @@ class Plan:
         """Return the plan of a flow, of descents with their repetitions, and of the models that follow each descent."""
         runs = {flow: repetitions_of_flow} if repetitions_of_flow else {}
         runs |= descents
-        entries = tuple(models)
+        until = End(steps=flow.until.steps)
         for descent, repetitions in descents.items():
-            for entry in entries:
-                model = model_of(entry, descent.descent, rtol=rtol, atol=atol)
-                until = End(steps=flow.until.steps)
-                runs[RunSpec(model, descent.learning_rate, until, follows=descent)] = repetitions
+            runs |= dict.fromkeys(plan_models(models, [descent], until, rtol=rtol, atol=atol), repetitions)
         return cls(flow, runs, critical, holds_out)
 
     @cached_property

@@ -120,7 +120,7 @@ def _add_rows(table: Table, found: Mapping[str, Recorded]) -> None:
         for place, row in enumerate(rows):
             numbers = (format_number(row[key], digits) if digits else str(row[key]) for _, key, digits in columns)
             folder = [name if place == 0 else ""] if is_named else []
-            table.add_row(*folder, row["method"], *numbers, row["outcome"].lower().replace("_", " "))
+            table.add_row(*folder, row["method"], *numbers, Outcome[row["outcome"]].words)
         table.add_section()
 
 
@@ -223,7 +223,7 @@ def warnings_of_runs(dataset: LabelledArrays) -> Iterator[str]:
     shown, ended = read_runs(dataset), []
     for run in shown.runs:
         if not (run.outcome.converged or run.outcome.as_asked):
-            words = run.outcome.name.lower().replace("_", " ")
+            words = run.outcome.words
             at = f"step {run.steps}" if run.outcome == Outcome.DIVERGED else f"t = {format_number(run.end_time, 4)}"
             ended.append((words, run.run.name, f"{run.run.name}: {words} at {at} ({run.outcome.meaning})"))
     yield from _merged(ended)

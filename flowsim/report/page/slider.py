@@ -98,7 +98,7 @@ def _at(panels: TrajectoryPanels, rate: float) -> dict[str, Any]:
 
 def _said(run: RecordedRun) -> str:
     """Return in words how a run ended, and how sharp it is there beside its edge."""
-    ended, sharp = run.outcome.name.lower().replace("_", " "), run.number("final_sharpness")
+    ended, sharp = run.outcome.words, run.number("final_sharpness")
     edge = run.last_threshold
     said = [f"{run.run.name}: {ended}"]
     said += [f"S = {format_number(sharp, 4)} at the end"] if math.isfinite(sharp) else []
