@@ -48,10 +48,14 @@ class Comparison(Drawn):
 
     @classmethod
     def of(cls, runs: Runs, along: SharpnessAlong) -> "Comparison":
-        """Return the comparison of the runs of a plan, of which one is a gradient flow, with what theory says of them.
+        """Compare the runs of a plan.
 
-        `along` is how the sharpness was followed: by its error, the tolerance within which a model holds its sharpness
-        is wider.
+        Args:
+            runs: The runs, among them one flow, with what was measured of them.
+            along: How the sharpness was followed: its error widens the tolerance within which a model holds its own.
+
+        Returns:
+            The comparison, with what theory says of the minimum.
         """
         (flow,) = (run for spec, run in runs.items() if spec.is_flow)
         descents, models = [], []

@@ -246,6 +246,15 @@ class DescentModel(Flow):
             )
         return cls(learning_rate=descent.learning_rate)
 
+    def check_start(self, network: Any, problem: Problem) -> None:
+        """Raise `ValueError` for a model without the learning rate of a descent."""
+        if self.learning_rate is None:
+            name = type(self).__name__
+            raise ValueError(
+                f"{name} has no learning rate: write {name}(learning_rate=0.1), the rate of the descent that it models, "
+                "or give the model to flowsim.compare, in which each descent sets the rate"
+            )
+
     def following(self, descent: Descent, *, rtol: float | None = None, atol: float | None = None) -> Self:
         """Return the model of a descent with the options of this one.
 
