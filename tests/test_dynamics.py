@@ -142,7 +142,11 @@ DESCEND, INTEGRATE = flowsim.descend, flowsim.integrate
         (INTEGRATE, {"model": HeavyBall(0.1)}, "model must be a flow, .* HeavyBall"),
         (INTEGRATE, {"model": flowsim.GradientFlow(), "rtol": 1e-5}, "with a model, give solver"),
         (INTEGRATE, {"model": Halved(), "t1": 1.0}, "was filled in for a GradientField and would not step along"),
-        (INTEGRATE, {"model": Halved(None), "t1": 1.0}, r"Halved has no learning rate: write Halved\(learning_rate=0.1\)"),
+        (
+            INTEGRATE,
+            {"model": Halved(None), "t1": 1.0},
+            r"Halved has no learning rate: write Halved\(learning_rate=0.1\)",
+        ),
         (INTEGRATE, {"probes": [3]}, "a probe is a flowsim.Probe"),
         (INTEGRATE, {"probes": [LayerNorms()] * 2}, "'layer_norms' is recorded already"),
         (INTEGRATE, {"diagnostics": {"risk": lambda n: 1.0}}, "'risk' is recorded"),

@@ -251,8 +251,8 @@ class DescentModel(Flow):
         if self.learning_rate is None:
             name = type(self).__name__
             raise ValueError(
-                f"{name} has no learning rate: write {name}(learning_rate=0.1), the rate of the descent that it models, "
-                "or give the model to flowsim.compare, in which each descent sets the rate"
+                f"{name} has no learning rate: write {name}(learning_rate=0.1), the rate of the descent that it "
+                "models, or give the model to flowsim.compare, in which each descent sets the rate"
             )
 
     def following(self, descent: Descent, *, rtol: float | None = None, atol: float | None = None) -> Self:
