@@ -80,11 +80,9 @@ def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callab
     """
     names = _supported(tuple((name, type(value)()) for name, value in options.items()))
     supported = {name: value for name, value in options.items() if name in names}
-    programs = 0
+    programs: set[int] = set()
 
-    def flat(kept: list, donated: list, others: tuple, structure: Any) -> tuple[list, _Others]:
-        nonlocal programs
-        programs += 1  # JAX runs this once for each of them
+    def flat(kept: list, donated: list, others: tuple, structure: Any) -> tuple[list, _Others]:  # once for each program
         if (tell := _callback.get()) is not None:
             with jax.ensure_compile_time_eval():  # what it computes is no part of the program
                 tell()
@@ -102,13 +100,19 @@ def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callab
         args, _ = structure.children()
         first = args.children()[0].num_leaves if donate == "all-except-first" else len(leaves)
         donated, kept = _parted(arrays[first:], lambda array: isinstance(array, jax.Array))
-        none = [None] * first
+        none, static = [None] * first, tuple(others)
+        try:
+            key = hash((static, structure, *((array.shape, array.dtype) for array in arrays if array is not None)))
+        except TypeError:  # JAX refuses what has no hash
+            key = 0
+        if key not in programs:
+            # Before a further program is made: a second call of any program finds it.
+            if len(programs) >= MOST_PROGRAMS:
+                program.clear_cache()  # pyright: ignore[reportAttributeAccessIssue]  (not among JAX's declared types)
+                programs.clear()
+            programs.add(key)
         with standard_options():
-            made, rest = program(arrays[:first] + kept, none + donated, tuple(others), structure)
-        nonlocal programs
-        if programs > MOST_PROGRAMS:
-            program.clear_cache()  # pyright: ignore[reportAttributeAccessIssue]  (not among JAX's declared types)
-            programs = 0
+            made, rest = program(arrays[:first] + kept, none + donated, static, structure)
         return _joined(rest.structure, rest.leaves, made)
 
     return call
