@@ -202,7 +202,7 @@ def data_limits(values: np.ndarray, *, logarithmic: bool = False, margin: float 
 
     They are `None` where there is nothing to show.
     """
-    values = np.clip(values[np.isfinite(values)], -FURTHEST, FURTHEST)
+    values = np.clip(values[np.isfinite(values)].astype(float), -FURTHEST, FURTHEST)
     values = np.log10(values[values > 0]) if logarithmic else values
     if len(values) == 0:
         return None
