@@ -473,3 +473,9 @@ def test_a_range_is_that_of_an_oscillation_whenever_it_begins_and_of_no_record_a
     steps = np.concatenate([np.arange(190), *([k, k + 1] for k in range(200, 500, 25))]).astype(float)
     envelope = envelope_of(steps, np.where(steps < 190, steps, 190 + 20 * (-1) ** steps))
     np.testing.assert_array_equal([envelope.low[200:], envelope.high[200:]], [[170] * 14, [210] * 14])
+
+
+def test_an_axis_over_numbers_in_single_precision_holds_them():
+    axis = axis_over("$t$", "t", np.array([0.001, 3.0, np.nan], np.float32), logarithmic=True)
+    low, high = axis.log
+    assert low < 0.001 < 3 < high
