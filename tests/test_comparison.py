@@ -432,3 +432,10 @@ def test_who_interrupts_a_comparison_has_the_runs_that_had_ended(compare):
     with pytest.raises(KeyboardInterrupt) as stopped:
         compare([0.01], steps=20, t1=10.0, progress=at_once)
     assert not isinstance(stopped.value, flowsim.Interrupted)
+
+
+def test_a_model_of_descent_in_place_of_the_gradient_flow_is_no_model_beside_it():
+    start, valley = jnp.array([2.0, 0.3]), flowsim.Risk(lambda w: (w[0] * w[1] - 1) ** 2 / 2)
+    both = flowsim.compare(start, valley, [0.1], model=flowsim.EdgeFlow(0.1), t1=1.0, sharpness=False)
+    assert both.models == ()
+    assert both.flow.dynamics == "edge"

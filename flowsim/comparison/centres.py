@@ -35,7 +35,7 @@ SHARPNESS = Label(
     r"sharpness $S$ at the centre",
     logarithmic=False,
 )
-# What is recorded of descents and models, besides the user's probes.
+# What is recorded of descents and models, beside the user's probes.
 OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK = Oscillation().label, MeanRisk().label, MeanExcessRisk().label
 COLUMNS = (DISTANCE, SHARPNESS, OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK)
 

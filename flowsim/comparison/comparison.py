@@ -66,7 +66,8 @@ class Comparison(Drawn):
                     trunk = spec.start.of
                     branch = f"step {min(spec.start.step, int(runs[trunk].steps))} of {trunk.run.name}"
                 descents.append(compare_to_flow(flow, run, replace(spec.run, branch=branch)))
-            elif isinstance(spec.dynamics, DescentModel):
+            elif spec.follows is not None:
+                assert isinstance(spec.dynamics, DescentModel)
                 within = spec.dynamics.held_within(weight_dtype(run.network))
                 within = None if within is None else within + along.tolerance(run.network)
                 models.append(compare_to_flow(flow, run, spec.run, held_within=within))
