@@ -10,7 +10,7 @@ import pytest
 
 from flowsim import cli
 from flowsim.scenarios import parse_overrides, read_scenario, resolved
-from flowsim.scenarios.runner import build_network, flow_options
+from flowsim.scenarios.runner import build_network
 from flowsim.sweeps import BlockStore, plan, run_sweep, workers
 
 MODULE = """
@@ -128,7 +128,7 @@ def test_a_scenario_of_kinds_from_outside_is_kept_with_all_their_options(write):
     resolution = resolved(scenario)
     assert resolution["data"].items() >= {"kind": "mine:Wave", "period": 4.0, "samples": 12}.items()
     assert resolution["network"] == {"kind": "mine:Shallow", "width": 4, "size": 0.5}
-    assert type(flow_options(scenario)["solver"]).__name__ == "Careful"
+    assert type(scenario.flow.make().solver).__name__ == "Careful"
 
 
 def test_starts_that_differ_in_start_options_alone_share_a_block(write, tmp_path):

@@ -14,7 +14,6 @@ from flowsim.dynamics.stopping import Stopping
 from flowsim.networks import PerceptronNetwork, shape_errors
 from flowsim.results.store import result_folder
 from flowsim.scenarios.reading import ScenarioError, parse_overrides, read_scenario, resolved, scenario_json_schema
-from flowsim.scenarios.runner import flow_options
 
 
 def test_numbers_are_read_by_the_rules_of_yaml_1_2(write):
@@ -41,7 +40,7 @@ def test_what_is_left_out_has_its_default(write):
 def test_every_criterion_of_a_flow_stops_it(write):
     for criterion in ("gradient_norm", "excess_risk", "risk", "remaining", "margin", "direction"):
         scenario = read_scenario(write(GOOD), parse_overrides([f"flow.{criterion}=0.125"]))
-        assert flow_options(scenario)["stopping"] == Stopping(**{"gradient_norm": 1e-8, criterion: 0.125})
+        assert scenario.flow.stopping == Stopping(**{criterion: 0.125})
 
 
 def test_a_single_name_is_a_list_of_one_and_only_the_file_knows_the_sizes_of_an_archive(write):

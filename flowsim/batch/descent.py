@@ -16,7 +16,7 @@ from ..dynamics.descent import Descent
 from ..dynamics.gradient_descent import GradientDescent
 from ..dynamics.learning_rates import check_learning_rate, is_of_function, with_rate
 from ..dynamics.outcome import Outcome, decide
-from ..dynamics.stopping import divergence_ceiling
+from ..dynamics.stopping import divergence_ceiling, has_diverged
 from ..networks import cast, records, split
 from ..problems import Problem
 from ..runtime.compiling import with_options
@@ -150,10 +150,9 @@ def _step(kernel: Kernel, fixed: PyTree, batch: BatchState) -> BatchState:
     """Return the runs after one step, with the outcome by the objective before it."""
     objectives, move = kernel.evaluate(batch.weights, fixed)
     ceilings = jnp.where(batch.steps == 0, divergence_ceiling(objectives), batch.ceilings)
-    lost = ~jnp.isfinite(objectives) | (objectives > ceilings)
     outcome = decide(
         {
-            Outcome.DIVERGED: lost,
+            Outcome.DIVERGED: has_diverged(objectives, ceilings),
             Outcome.RISK_REACHED: objectives <= batch.floors,
             Outcome.NO_MINIMIZER: objectives < -ceilings,
             Outcome.STEP_LIMIT: jnp.asarray(batch.steps >= batch.limits),

@@ -14,14 +14,13 @@ from jaxtyping import Array, Int, PyTree
 from rich.console import Console
 
 from ..comparison.records import RecordBudget
-from ..dynamics import GradientFlow
 from ..networks import split
 from ..networks.weights import weight_count
 from ..problems import Problem
 from ..results import BLOCKS
 from ..runtime.memory import device_bytes, in_bytes
 from ..scenarios import environment, in_hours
-from ..scenarios.runner import flow_options, read_data, sharpness_along
+from ..scenarios.runner import read_data, sharpness_along
 from ..solvers.solver import memory_of
 from ..sweeps import BlockStore, default_jobs, plan
 from .jobs import Job, choose_device, read_jobs
@@ -205,9 +204,7 @@ def _memory(job: Job, weights: int, samples: int, *, of_process: float = 7e8) ->
     if job.compares:
         needed += copy * (2 * rates * RecordBudget().of_runs(job.network, rates) or 100)
     if job.scenario.sweep is None or job.scenario.sweep.flow:
-        asked = flow_options(job.scenario)
-        flow = GradientFlow(asked["solver"], rtol=asked["rtol"], atol=asked["atol"])
-        copies = memory_of(flow.solver_for(job.network, job.problem), weights)
+        copies = memory_of(job.scenario.flow.make().solver_for(job.network, job.problem), weights)
         # Beyond 256 weights the termination check keeps 48 copies in the highest precision, after the steps.
         of_check = 48 * jnp.result_type(float).itemsize * weights if weights > 256 else 0
         needed += max(copy * (copies or 0), of_check)

@@ -1,5 +1,6 @@
 """`compare`: gradient flow and gradient descent from one initialization, run on one time axis."""
 
+import dataclasses
 import difflib
 import inspect
 import math
@@ -137,6 +138,9 @@ def compare(
     along = _sharpness_along(sharpness, network, probes, diagnostics)
     if limits is not None and not isinstance(limits, FlowLimits):
         raise TypeError(f"limits must be None or flowsim.FlowLimits(records=..., rtol=...), got {limits!r}")
+    if limits is not None:
+        of_flow = {name: flow_options.get(name) for name in ("rtol", "max_steps") if getattr(limits, name) is None}
+        limits = dataclasses.replace(limits, **of_flow)
     flow = _flow(flow_options, dtype)
     budget = RecordBudget()
     if records is None:

@@ -151,9 +151,9 @@ class FlowLimits(Measure):
     records: int = 32
     """From about how many of the records flows start."""
     rtol: float | None = None
-    """Relative tolerance of the flows, before it is made closer; by default that of `integrate`."""
-    max_steps: int = 10_000
-    """The number of steps in which a flow has to come to rest."""
+    """Relative tolerance of the flows, before it is made closer; by default that of the comparison, or `integrate`."""
+    max_steps: int | None = None
+    """The number of steps in which a flow has to come to rest; by default that of the comparison, or 10 000."""
     looser: float = dataclasses.field(default=100.0, kw_only=True)
     """How many times as large the tolerances of the second flow are. With less than a hundred, steps that are bounded
     by stability may have the same errors in both."""
@@ -204,7 +204,7 @@ class FlowLimits(Measure):
         rtol = max(rtol / self.closer, min(rtol, finest_rtol(dtype)))
         gradient_norm, remaining = (bound * looser / self.closer for bound in standard_bounds(dtype))
         stopping = Stopping(gradient_norm=gradient_norm, remaining=remaining)
-        rtol, limit = min(rtol * looser, 0.1), self.max_steps
+        rtol, limit = min(rtol * looser, 0.1), self.max_steps or 10_000
         try:
             flow = integrate(network, run.problem, ts=np.empty(0), stopping=stopping, rtol=rtol, max_steps=limit)
             return float(flow.final_sharpness) if flow.outcome.settled else np.nan

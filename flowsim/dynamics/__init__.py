@@ -21,7 +21,7 @@ from .learning_rates import (
     WarmUp as WarmUp,
     check_learning_rate as check_learning_rate,
 )
-from .limit import outcome_by_curvature as outcome_by_curvature
+from .limit import is_beyond as is_beyond, outcome_by_curvature as outcome_by_curvature
 from .norm_flow import NormFlow as NormFlow
 from .optimizers import (
     SGD as SGD,
@@ -43,6 +43,7 @@ from .outcome import Outcome as Outcome, decide as decide
 from .repetitions import Repetitions as Repetitions, repeat as repeat
 from .stopping import (
     Stopping as Stopping,
+    finest_gradient_norm as finest_gradient_norm,
     objective_floor as objective_floor,
     outcome_by_gradient as outcome_by_gradient,
     stopping_for as stopping_for,

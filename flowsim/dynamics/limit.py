@@ -143,12 +143,16 @@ def _is_known_minimum(stopping: Stopping, network: PyTree, problem: Problem) -> 
 def _while_stable(
     network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""]
 ) -> tuple[Int[ArrayLike, ""], Float[ArrayLike, ""]]:
-    """Return CONVERGED for a minimizer whose sharpness is not beyond a `threshold` by more than half of the digits."""
-    digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
+    """Return CONVERGED for a minimizer whose sharpness is not beyond a `threshold`."""
     found = differentiable_sharpness(network, problem, dense=None, rtol=None)
-    beyond = found.value > jnp.asarray(threshold) * (1 + digits)
+    beyond = is_beyond(found.value, threshold, weight_dtype(network))
     code = _choose(beyond, lambda: np.int32(Outcome.RUNNING), lambda: np.int32(Outcome.CONVERGED))
     return code, np.asarray(2.0)
+
+
+def is_beyond(sharpness: Any, threshold: Any, precision: jnp.dtype) -> Any:
+    """Tell whether a run leaves a minimum of this sharpness: it is above the threshold by more than half the digits."""
+    return sharpness > threshold * (1 + float(jnp.finfo(precision).eps) ** 0.5)
 
 
 def _by_curvature(
@@ -269,15 +273,15 @@ def _degenerate_prospect(
 
 @partial(compiled, sized_by=[0], few_calls=True)
 def _is_sharper(seen: _Seen, end: PredictedLimit, threshold: Float[Array, ""]) -> Bool[Array, ""]:
-    """Tell whether the sharpness at the limit is beyond a `threshold` by more than half of the digits."""
+    """Tell whether the sharpness at the limit is beyond a `threshold`."""
     field, _, _ = seen.in_highest_precision()
     start = jax.tree.map(lambda leaf: leaf[None], scattered_like(end.limit, 0))
-    digits = float(jnp.finfo(seen.precision).eps) ** 0.5
     if end.around.complete:
         sharpness = jnp.max(end.around.values)
     else:
+        digits = float(jnp.finfo(seen.precision).eps) ** 0.5
         sharpness = eigenpairs_lanczos(hessian_product(field.objective, end.limit), start, rtol=digits).pair(0).value
-    return sharpness > threshold * (1 + digits)
+    return is_beyond(sharpness, threshold, seen.precision)
 
 
 def _norm_between(there: PyTree, here: PyTree) -> Float[Array, ""]:

@@ -23,7 +23,7 @@ from .descent import Descent
 from .dynamics import Clock
 from .outcome import Outcome, decide
 from .records import Instruments, instruments
-from .stopping import divergence_ceiling
+from .stopping import divergence_ceiling, has_diverged
 from .trajectory import as_times
 
 # Ctrl-C waits for the end of a call.
@@ -129,17 +129,17 @@ def repeat(
     marks = marks[marks < steps]
     tools = instruments(network, dynamics, None, probes, sharpness=sharpness, weights=weights)
     field, start = gradient_field(network, problem)
-    states, ceilings = _start(dynamics, field, start, known)
-    clock = Clock(jnp.zeros_like(ceilings), jnp.zeros_like(ceilings))
+    states, ceiling = _start(dynamics, field, start, known)
+    clock = Clock(jnp.zeros_like(ceiling), jnp.zeros_like(ceiling))
     made, found, gone = 0, [], [np.zeros(len(drawn_by), bool)]
     for mark in (*marks.tolist(), steps):
         while made < mark:
             further = min(_STEPS_OF_CALL, mark - made)
             states, clock = _advance(dynamics, field, known, states, clock, np.int32(made), np.int32(further))
             made += further
-        record, objectives = _measure(dynamics, field, tools, known, states, clock)
+        record, diverged = _measure(dynamics, field, tools, known, states, clock, ceiling)
         found.append(jax.device_get(record))
-        gone.append(gone[-1] | ~(np.asarray(objectives) <= np.asarray(ceilings)))
+        gone.append(gone[-1] | np.asarray(diverged))
         if gone[-1].all() and not gone[-2].all():
             check_gradient(network, problem, "at the initial weights")
     along = jax.tree.map(lambda *records: np.stack(records, axis=1), *found)
@@ -229,15 +229,16 @@ def _measure(
     seeds: Seeds,
     states: PyTree,
     clock: Clock,
+    ceiling: Float[Array, ""],
     *,
     numbers_at_once: int = 2**18,
-) -> tuple[dict[str, PyTree], Float[Array, " seeds"]]:
-    """Return a record of each state, and the objectives there."""
+) -> tuple[dict[str, PyTree], Bool[Array, " seeds"]]:
+    """Return a record of each state, and whether its run has diverged."""
 
     def measure(seed: UInt32[Array, ""], state: PyTree) -> tuple[dict[str, PyTree], Array]:
         seeded = dynamics.at(clock.time).with_seed(seed)
         objective, gradient_norm = seeded.observe(field, state)
-        return tools.measure(seeded, field, state, clock, gradient_norm), objective
+        return tools.measure(seeded, field, state, clock, gradient_norm), has_diverged(objective, ceiling)
 
     if states.draw is not None:
         states = eqx.tree_at(lambda state: state.draw.count, states, jnp.full_like(seeds, states.draw.count, jnp.int32))

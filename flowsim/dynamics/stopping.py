@@ -69,11 +69,6 @@ class Stopping(eqx.Module):
         """Whether a run may end short of its limit: at a risk, a margin or an angle."""
         return any(part is not None for part in (self.excess_risk, self.risk, self.margin, self.direction))
 
-    @classmethod
-    def standard(cls, dtype: jnp.dtype) -> "Stopping":
-        """Return the criterion used when none is given: ‖∇R‖ ≤ 1e-8, or 1e-4 for weights in float32."""
-        return cls(gradient_norm=standard_bounds(dtype)[0], relative_gradient_norm=_rounding(dtype))
-
 
 def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) -> Stopping:
     """Return the criterion for a problem and weights of type `dtype`, the standard one for `None`.
@@ -94,7 +89,8 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     by_default = isinstance(bound, _OfThePrecision)
     bound = standard if by_default else bound
     if share is None:
-        share = _rounding(dtype) if by_default else 0.0
+        # The share of the largest gradient of a run at which one may be made of rounding alone.
+        share = 1e3 * float(jnp.finfo(dtype).eps) if by_default else 0.0
     if remaining is None:
         # With a gradient norm that is larger than by default, any distance to the minimizer will do.
         remaining = np.inf if isinstance(bound, int | float) and bound > standard else near
@@ -120,7 +116,7 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
             "direction is that of weights which grow for ever, and the infimum of this loss is attained: expected "
             "flowsim.losses.Logistic() or CrossEntropy(); or stop at a gradient_norm"
         )
-    finest = _finest(dtype)
+    finest = finest_gradient_norm(dtype)
     if isinstance(bound, int | float) and 0 < bound < finest:
         raise ValueError(
             f"gradient_norm={bound:g} is below what {dtype} resolves: write {finest:.1g} or more"
@@ -139,17 +135,12 @@ def objective_floor(stopping: Stopping | None, problem: Problem, network: PyTree
     return max(map(float, floors), default=-np.inf)
 
 
-def _rounding(dtype: jnp.dtype) -> float:
-    """Return the share of the largest gradient of a run at which one may be made of rounding alone."""
-    return 1e3 * float(jnp.finfo(dtype).eps)
-
-
 def standard_bounds(dtype: jnp.dtype) -> tuple[float, float]:
     """Return the gradient norm, and the relative distance to the minimizer, at which a run converges by default."""
-    return (max(1e-4, _finest(dtype)), 1e-3) if dtype.itemsize < 8 else (1e-8, 1e-6)
+    return (max(1e-4, finest_gradient_norm(dtype)), 1e-3) if dtype.itemsize < 8 else (1e-8, 1e-6)
 
 
-def _finest(dtype: jnp.dtype) -> float:
+def finest_gradient_norm(dtype: jnp.dtype) -> float:
     """Return the smallest gradient norm that weights of a type resolve."""
     return rounded_down(8 * float(jnp.finfo(dtype).eps), digits=1)
 
@@ -171,6 +162,11 @@ def divergence_ceiling(objective: Float[Array, "*batch"]) -> Float[Array, "*batc
     near a minimum it may rise far above its first value, and come back.
     """
     return jnp.maximum(objective, 1) / jnp.finfo(objective.dtype).eps
+
+
+def has_diverged(objective: Float[Array, "*batch"], ceiling: Float[Array, "*batch"]) -> Bool[Array, "*batch"]:
+    """Tell whether a run has diverged: its objective is no finite number, or above the `divergence_ceiling`."""
+    return ~jnp.isfinite(objective) | (objective > ceiling)
 
 
 class Watch(eqx.Module):
@@ -229,7 +225,7 @@ def check_termination(
         lambda: jnp.array(False),
     )
     conditions = dict.fromkeys(OUTCOMES_OF_A_CHECK, jnp.array(False)) | {
-        Outcome.DIVERGED: ~jnp.isfinite(objective) | ~jnp.isfinite(gradient_norm) | (objective > ceiling),
+        Outcome.DIVERGED: has_diverged(objective, ceiling) | ~jnp.isfinite(gradient_norm),
         Outcome.NO_MINIMIZER: objective < -ceiling,
         Outcome.CONVERGED: small & minimum,
     }

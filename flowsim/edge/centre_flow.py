@@ -111,7 +111,7 @@ class CentreFlow(DescentModel):
                 f"the curvature at which {name} becomes unstable is not known, and so not where its oscillation "
                 "begins: give it a method stability_threshold"
             )
-        relative, absolute = tolerances(1e-4 if self.rtol is None else self.rtol, self.atol, None, dtype)
+        relative, absolute = tolerances(self.rtol, self.atol, None, dtype, standard=1e-4)
         return replace(self, optimizer=self.optimizer.checked(dtype), rtol=relative, atol=absolute)
 
     def edge_of_stability(self) -> Scalar | None:

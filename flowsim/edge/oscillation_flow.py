@@ -274,7 +274,7 @@ class OscillationFlow(DescentModel):
         cannot meet.
         """
         rate = checked_rate(self.learning_rate, dtype)
-        relative, absolute = tolerances(1e-4 if self.rtol is None else self.rtol, self.atol, None, dtype)
+        relative, absolute = tolerances(self.rtol, self.atol, None, dtype, standard=1e-4)
         return replace(self, learning_rate=rate, rtol=relative, atol=absolute)  # pyright: ignore[reportCallIssue]  (the fields are abstract here)
 
     @abc.abstractmethod

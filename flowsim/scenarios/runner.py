@@ -20,7 +20,7 @@ from ..columns import MEASURES
 from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
 from ..comparison.plan import ForkError
 from ..data.sources import Data, check_data
-from ..dynamics import Stopping, stopping_for
+from ..dynamics import stopping_for
 from ..formatting import ProgressCallback
 from ..kinds import reason_of, seeds
 from ..networks import cast
@@ -29,12 +29,10 @@ from ..probes import HELD_OUT, PROBES, BatchProbe, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Minibatches, Problem, RegularizedRisk
 from ..runtime.errors import UserError
 from ..runtime.paths import user_path
-from ..solvers import SOLVERS
 from ..solvers.field import checked_parts
 from .document import ScenarioError
 from .keys import own_kinds
 from .scenario import Scenario
-from .settings import AUTOMATIC
 
 # Folders in which the code of a user is not.
 _INSTALLED = (str(Path(__file__).parents[1]), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
@@ -90,7 +88,6 @@ def run(
         *(entry.kind for entry in scenario.record),
     ]
     flow, own = scenario.flow, list(dict.fromkeys(own))
-    limits = None if flow.limits is None else FlowLimits(flow.limits, rtol=flow.rtol, max_steps=flow.max_steps)
     with warnings.catch_warnings(), _forking(), failing(f"a run with {', '.join(own)}") if own else nullcontext():
         warnings.filterwarnings("ignore", message="the weights are")  # the scenario's precision says it
         return compare(
@@ -100,34 +97,17 @@ def run(
             steps=scenario.descent.steps,
             sharpness=sharpness_along(scenario),
             models=tuple(flow.of_descent.values()),
-            limits=limits,
+            limits=None if flow.limits is None else FlowLimits(flow.limits),
             forks=scenario.descent.made_forks(),
             probes=probes,
             progress=progress,
-            **flow_options(scenario),
+            **flow.options(),
         )
 
 
 def sharpness_along(scenario: Scenario) -> SharpnessAlong:
     """Return how the sharpness is followed along the runs of `scenario`."""
     return SharpnessAlong() if scenario.sharpness is None else scenario.sharpness.make()
-
-
-def flow_options(scenario: Scenario) -> dict[str, Any]:
-    """Return the arguments of `integrate` that `scenario` sets."""
-    flow, stopping = scenario.flow, None
-    criteria = {key: getattr(flow, key) for key in ("excess_risk", "risk", "remaining", "margin", "direction")}
-    if flow.gradient_norm is not None or any(part is not None for part in criteria.values()):
-        standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
-        stopping = Stopping(flow.gradient_norm or standard, **criteria)
-    return {
-        "solver": None if flow.solver == AUTOMATIC else SOLVERS[flow.solver](),
-        "rtol": flow.rtol,
-        "atol": flow.atol,
-        "t1": flow.t1,
-        "max_steps": flow.max_steps,
-        "stopping": stopping,
-    }
 
 
 @contextmanager
@@ -171,7 +151,7 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
         _check_probes(probes, network, problem)
     _check_minibatches(scenario, problem)
     try:
-        stopping_for(flow_options(scenario)["stopping"], problem, jnp.dtype(scenario.precision))
+        stopping_for(scenario.flow.stopping, problem, jnp.dtype(scenario.precision))
     except ValueError as error:  # of a criterion that these data do not have
         raise ScenarioError(f"flow: {error}") from None
     return problem, network, probes

@@ -14,14 +14,14 @@ from ..comparison.models import GRADIENT, ModelOfDescent
 from ..comparison.plan import End, RunSpec
 from ..curvature import least_rtol
 from ..data.sources import DataSource
-from ..dynamics import Descent
+from ..dynamics import Descent, GradientFlow, Stopping, finest_gradient_norm
 from ..edge import MODELS
 from ..kinds.recipes import Chosen, Made, Named, Section, recipe_of, refusal, too_large, validation_error, within
 from ..kinds.recipes.values import MOST_NUMBERS, Count, CountOrZero
 from ..networks.recipes import NetworkRecipe
 from ..runtime.memory import beyond_memory
 from ..solvers import SOLVERS
-from ..solvers.choice import usable_solver
+from ..solvers.choice import finest_rtol, usable_solver
 from .grid import Grid
 from .sweep_settings import MOST_CELLS
 from .values import (
@@ -39,12 +39,6 @@ from .values import (
     gradient_descent,
 )
 
-# What rounding leaves of either precision; the library checks much the same, but knows no file and line.
-_FINEST = {
-    "float64": {"rtol": 1e-14, "gradient_norm": 2e-15},
-    "float32": {"rtol": 4e-6, "gradient_norm": 1e-6},
-}
-
 AUTOMATIC = "auto"
 _MODEL = Chosen(
     MODELS,
@@ -53,7 +47,7 @@ _MODEL = Chosen(
 )
 
 
-def _model_of(entry: str | Made) -> tuple[str, ModelOfDescent | None]:
+def model_of_entry(entry: str | Made) -> tuple[str, ModelOfDescent | None]:
     """Return a model of descent after its name in results, without a learning rate; `None` for the gradient flow."""
     if isinstance(entry, str):
         return entry, None if entry == GRADIENT else MODELS[entry]
@@ -63,7 +57,7 @@ def _model_of(entry: str | Made) -> tuple[str, ModelOfDescent | None]:
 
 def _usable(entry: str | Made) -> str | Made:
     """Return a model of descent, whose options the kind itself may refuse."""
-    for error in refusal(partial(_model_of, entry)):
+    for error in refusal(partial(model_of_entry, entry)):
         raise error
     return entry
 
@@ -109,11 +103,29 @@ class FlowSettings(Section):
     @property
     def of_descent(self) -> dict[str, ModelOfDescent]:
         """The models of descent by their names in results, without the gradient flow."""
-        return {name: model for name, model in map(_model_of, self.models) if model is not None}
+        return {name: model for name, model in map(model_of_entry, self.models) if model is not None}
+
+    def make(self) -> GradientFlow:
+        """Return the gradient flow, with its method and tolerances."""
+        solver = None if self.solver == AUTOMATIC else SOLVERS[self.solver]()
+        return GradientFlow(solver, rtol=self.rtol, atol=self.atol)
+
+    @property
+    def stopping(self) -> Stopping | None:
+        """When a run counts as converged; `None` for the criterion by default."""
+        names = ("gradient_norm", "remaining", "excess_risk", "risk", "margin", "direction")
+        set_here = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return Stopping(**set_here) if set_here else None
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of `integrate` that are set here."""
+        flow = self.make()
+        tolerances = {"solver": flow.solver, "rtol": flow.rtol, "atol": flow.atol}
+        return tolerances | {"t1": self.t1, "max_steps": self.max_steps, "stopping": self.stopping}
 
     def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that a model is there twice."""
-        models = [name for name, _ in map(_model_of, self.models)]
+        models = [name for name, _ in map(model_of_entry, self.models)]
         if len(set(models)) < len(models):
             yield validation_error(
                 found=", ".join(models),
@@ -124,13 +136,13 @@ class FlowSettings(Section):
 
     def errors_at(self, precision: str) -> Iterator[PydanticCustomError]:
         """Yield what is finer than the rounding of `precision`."""
-        for key, finest in _FINEST[precision].items():
-            value = getattr(self, key)
+        for key, finest_of in (("rtol", finest_rtol), ("gradient_norm", finest_gradient_norm)):
+            value, finest = getattr(self, key), finest_of(np.dtype(precision))
             if value is not None and value < finest:
-                enough = "precision: float64" if value >= _FINEST["float64"][key] else f"{key}: {finest}"
+                enough = "precision: float64" if value >= finest_of(np.dtype(np.float64)) else f"{key}: {finest:.1g}"
                 yield validation_error(
                     found=f"{value}",
-                    expected=f"at least {finest}, as {precision} resolves no less",
+                    expected=f"at least {finest:.1g}, as {precision} resolves no less",
                     write=enough,
                     at=(key,),
                 )

@@ -24,7 +24,7 @@ from ..theory import (
     statements,
 )
 from .document import ScenarioError
-from .runner import build, flow_options
+from .runner import build
 from .scenario import Scenario
 
 
@@ -116,7 +116,7 @@ def _grid(scenario: Scenario) -> Iterator[tuple[Scenario, int]]:
 
 def _check_flow(cell: Cell, scenario: Scenario) -> CheckedFlow:
     assert scenario.theory is not None
-    path = follow(cell.network, cell.problem, **flow_options(scenario))
+    path = follow(cell.network, cell.problem, **scenario.flow.options())
     found = statements(path, subjects=scenario.theory.subjects)
     return CheckedFlow(
         depth=cell.depth,

@@ -175,18 +175,23 @@ def check_solver(solver: object, controller: object) -> None:
 
 
 def tolerances(
-    rtol: ArrayLike | None, atol: ArrayLike | None, controller: object | None, dtype: jnp.dtype
+    rtol: ArrayLike | None,
+    atol: ArrayLike | None,
+    controller: object | None,
+    dtype: jnp.dtype,
+    *,
+    standard: float = 1e-6,
 ) -> tuple[ArrayLike, ArrayLike]:
     """Return the tolerances of a run: those of its own `controller`, if it has one; what is not given by precision.
 
-    By default rtol is 1e-6 in float64, 1e-4 in float32 and the finest in float16, and atol zero. Raises `ValueError`
-    where they are given twice, for what is not a number, and where the precision cannot meet them.
+    By default rtol is `standard` in float64, 1e-4 in float32 and the finest in float16, and atol zero. Raises
+    `ValueError` where they are given twice, for what is not a number, and where the precision cannot meet them.
     """
     if controller is not None:
         if rtol is not None or atol is not None:
             raise ValueError("with a stepsize_controller of your own, give rtol and atol to it, not to integrate")
         rtol, atol = getattr(controller, "rtol", None), getattr(controller, "atol", None)
-    relative, absolute = standard_rtol(dtype) if rtol is None else rtol, 0.0 if atol is None else atol
+    relative, absolute = standard_rtol(dtype, standard) if rtol is None else rtol, 0.0 if atol is None else atol
     for name, value in (("rtol", relative), ("atol", absolute)):
         if not isinstance(value, jax.Array) and (np.ndim(value) or np.asarray(value).dtype.kind not in "iuf"):
             raise ValueError(f"{name} must be a number, got {value!r}")
@@ -207,6 +212,6 @@ def finest_rtol(dtype: jnp.dtype) -> float:
     return rounded_down(32 * float(jnp.finfo(dtype).eps), digits=1)
 
 
-def standard_rtol(dtype: jnp.dtype) -> float:
+def standard_rtol(dtype: jnp.dtype, standard: float = 1e-6) -> float:
     """Return the relative tolerance of a flow for weights of a type where none is given."""
-    return max(1e-4 if dtype.itemsize < 8 else 1e-6, finest_rtol(dtype))
+    return max(1e-4 if dtype.itemsize < 8 else standard, finest_rtol(dtype))

@@ -12,16 +12,15 @@ from typing import Any
 from ..comparison.models import GRADIENT
 from ..comparison.plan import DEFAULT_STEPS, End, RunSpec
 from ..data import DataWarning
-from ..dynamics import GradientFlow
 from ..kinds import seeds
 from ..kinds.recipes import Made
 from ..kinds.registry import look_in, source_of
 from ..scenarios.keys import own_kinds
 from ..scenarios.points import Point, points
 from ..scenarios.reading import resolved
-from ..scenarios.runner import build_network, build_probes, build_problem, flow_options, read_data, training_problem
+from ..scenarios.runner import build_network, build_probes, build_problem, read_data, training_problem
 from ..scenarios.scenario import Scenario
-from ..scenarios.settings import DescentSettings, FlowSettings
+from ..scenarios.settings import DescentSettings, model_of_entry
 from ..scenarios.sweep_settings import SweepSettings
 from ..scenarios.values import content_of
 from .work import Block, Materials, Plan, Recipe, Start, blocks_of
@@ -50,21 +49,19 @@ class ScenarioRecipe(Recipe):
 
     def plan(self) -> Plan:
         """Return the flow, the descents of the sweep, and the models of each."""
-        options, sweep = flow_options(self.scenario), self.sweep
-        tolerances = {"rtol": options["rtol"], "atol": options["atol"]}
+        flow, sweep = self.scenario.flow, self.sweep
         descents = {
             RunSpec(entry.at(rate), rate, End(steps=entry.steps)): entry.repetitions or sweep.repetitions
             for entry in sweep.descent
             for rate in entry.learning_rates
         }
         return Plan.of(
-            RunSpec(GradientFlow(options["solver"], **tolerances), until=End(options["t1"], options["max_steps"])),
+            RunSpec(flow.make(), until=End(flow.t1, flow.max_steps)),
             descents,
-            FlowSettings.model_construct(models=self.models).of_descent.values(),
+            [model for _, model in map(model_of_entry, self.models) if model is not None],
             repetitions_of_flow=sweep.starts if sweep.flow else 0,
             critical=sweep.critical,
             holds_out=self.scenario.data.holds_out(),
-            **tolerances,
         )
 
     def check_origin(self) -> None:
@@ -88,13 +85,13 @@ class ScenarioRecipe(Recipe):
             key = seeds.start_key(scenario.seed, start.name, start.repetition)
             return build_network(scenario.model_copy(update={"network": recipe}), inputs, data.outputs, key)
 
-        held_out, options = data.held_out if scenario.data.holds_out() else None, flow_options(scenario)
+        held_out = data.held_out if scenario.data.holds_out() else None
         return Materials(
             problem=training_problem(scenario, data),
             network=network,
             held_out=build_problem(scenario, *held_out) if held_out else None,
             probes=build_probes(scenario, data),
-            stopping=options["stopping"],
+            stopping=scenario.flow.stopping,
         )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..comparison.models import ModelOfDescent
 from ..comparison.plan import End, RunSpec
-from ..dynamics import GradientFlow, as_descent, check_end_time, stopping_for
+from ..dynamics import GradientFlow, Stopping, as_descent, check_end_time, stopping_for
 from ..kinds import reason_of, seeds
 from ..networks import warn_of_single_precision, weight_dtype
 from ..probes import Probe
@@ -83,14 +83,15 @@ class Maker:
 class Ingredients:
     """What all cells of a sweep have in common.
 
-    `flow` holds the arguments of `integrate`; with `flow_runs`, the flow runs itself, and else models and descents are
-    compared to it. `models` go by their names in results. `identity` tells the ingredients from others in any process;
-    it is "" if nothing is stored.
+    `flow` holds the arguments of `integrate` for methods and ends, and runs converge by `stopping`. With `flow_runs`,
+    the flow runs itself, and else models and descents are compared to it. `models` go by their names in results.
+    `identity` tells the ingredients from others in any process; it is "" if nothing is stored.
     """
 
     network: Maker
     problem: Maker | Problem
     flow: dict[str, Any]
+    stopping: Stopping | None
     flow_runs: bool
     probes: tuple[Probe, ...]
     optimizer: Callable[[float], Any]
@@ -119,9 +120,11 @@ class Ingredients:
         """Return the network of a cell, drawn from a key that depends on its own coordinates alone."""
         return self.network(seeds.start_key(self.seed, name_of(values, FLOW_OPTIONS), repetition), values)
 
-    def flow_at(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of `integrate` at some values."""
-        return self.flow | {name: value for name, value in values.items() if name in FLOW_OPTIONS}
+    def flow_at(self, values: Mapping[str, Any]) -> RunSpec:
+        """Return the gradient flow at some values, and when it ends at the latest."""
+        options = self.flow | {name: value for name, value in values.items() if name in FLOW_OPTIONS}
+        flow = GradientFlow(options["solver"], rtol=options["rtol"], atol=options["atol"])
+        return RunSpec(flow, until=End(options["t1"], options["max_steps"]))
 
     def functions(self) -> list[Callable[..., Any]]:
         """Return the functions of the user's own that make what runs."""
@@ -154,18 +157,16 @@ class CellRecipe(Recipe):
 
     def plan(self) -> Plan:
         """Return the flow with the values here, the descents, and the models of each."""
-        made, options = self.ingredients, self.ingredients.flow_at(self.values)
-        tolerances = {"rtol": options["rtol"], "atol": options["atol"]}
+        made, flow = self.ingredients, self.ingredients.flow_at(self.values)
         descents = {
             RunSpec(as_descent(made.optimizer(rate)), rate, End(steps=made.steps)): made.repetitions
             for rate in made.learning_rates
         }
         return Plan.of(
-            RunSpec(GradientFlow(options["solver"], **tolerances), until=End(options["t1"], options["max_steps"])),
+            flow,
             descents,
             made.models.values(),
             repetitions_of_flow=made.repetitions if made.flow_runs else 0,
-            **tolerances,
         )
 
     def check_origin(self) -> None:
@@ -176,13 +177,13 @@ class CellRecipe(Recipe):
 
     def materials(self) -> Materials:
         """Return what runs are made of."""
-        made, options = self.ingredients, self.ingredients.flow_at(self.values)
+        made = self.ingredients
         return Materials(
             problem=made.problem_at(self.values),
             network=lambda start: made.network_at(self.values, start.repetition),
             held_out=None,
             probes=made.probes,
-            stopping=options["stopping"],
+            stopping=made.stopping,
         )
 
 
@@ -229,10 +230,10 @@ def _check_point(ingredients: Ingredients, values: dict[str, Any]) -> tuple[str,
         checked_parts(network, problem)
         warn_of_single_precision(network)
         risk = eqx.filter_eval_shape(problem, network)
-        options, dtype = ingredients.flow_at(values), weight_dtype(network)
-        check_end_time(options["t1"])
-        GradientFlow(options["solver"], None, options["rtol"], options["atol"]).checked(dtype)
-        stopping_for(options["stopping"], problem, dtype)
+        flow, dtype = ingredients.flow_at(values), weight_dtype(network)
+        check_end_time(flow.until.t1)
+        flow.dynamics.checked(dtype)
+        stopping_for(ingredients.stopping, problem, dtype)
     except Exception as error:
         raise ValueError(f"the cell {name_of(values, FLOW_OPTIONS) or 'without values'}: {reason_of(error)}") from error
     shapes = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), eqx.filter((network, problem), eqx.is_array))

@@ -14,7 +14,7 @@ from ..batch import descend_batch
 from ..columns import FAILED, MEASURES, NOT_ASKED
 from ..comparison.plan import RunSpec
 from ..curvature.finiteness import check_gradient
-from ..dynamics import Outcome, decide, descend, integrate, objective_floor
+from ..dynamics import Outcome, decide, descend, integrate, is_beyond, objective_floor
 from ..kinds import reason_of
 from ..networks import stacked, unstacked, weight_dtype
 from ..runtime.compiling import few_blas_threads
@@ -267,12 +267,11 @@ class _Work:
         self._set(kind, index, values | facts)  # a probe of an oscillation knows it where it has the state of the run
 
     def _leaves(self, column: int, network: eqx.Module, sharpness: float) -> bool:
-        """Tell whether a descent leaves a minimum of this sharpness, beyond its threshold by half of the digits."""
+        """Tell whether a descent leaves a minimum of this sharpness."""
         spec = self.plan.descents[column]
         end = spec.end_time if spec.descent.is_scheduled() else 0.0
         threshold = spec.descent.lasting_threshold(jnp.asarray(end))
-        digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
-        return threshold is not None and sharpness > float(threshold) * (1 + digits)
+        return threshold is not None and bool(is_beyond(sharpness, float(threshold), weight_dtype(network)))
 
     def _set(self, kind: Kind, index: Any, values: dict[str, Any]) -> None:
         for name, value in values.items():

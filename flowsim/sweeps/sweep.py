@@ -147,10 +147,19 @@ def sweep(
     _check_names(axes, network, drawn)
     if network.key is None and repetitions > 1:
         raise ValueError("make_network takes no key, so that all repetitions would be the same: add a parameter key")
-    options = {"solver": solver, "rtol": rtol, "atol": atol, "t1": t1, "max_steps": max_steps, "stopping": stopping}
+    options = {"solver": solver, "rtol": rtol, "atol": atol, "t1": t1, "max_steps": max_steps}
     measured = tuple(probe_of(probe) for probe in probes)
     wide = _is_wide()
-    given = [make_network, problem, options, measured, optimizer, seed, wide, *modelled.values()]
+    given = [
+        make_network,
+        problem,
+        options | {"stopping": stopping},
+        measured,
+        optimizer,
+        seed,
+        wide,
+        *modelled.values(),
+    ]
     try:
         identity = "" if folder is None else identity_of(given)
     except ValueError as error:
@@ -159,6 +168,7 @@ def sweep(
         network=network,
         problem=drawn,
         flow=options,
+        stopping=stopping,
         flow_runs=flow,
         probes=measured,
         optimizer=optimizer,

@@ -10,13 +10,13 @@ from typing import Any
 
 from ..comparison.models import ModelOfDescent
 from ..comparison.plan import End, RunSpec, plan_models
-from ..dynamics import Stopping
+from ..dynamics import GradientFlow, Stopping
 from ..probes import Probe
 from ..problems import Problem
 from ..scenarios.sweep_settings import CriticalSettings
 
 # The results of blocks change with this number: raise it with every change of what a block computes or stores.
-FORMAT = 17
+FORMAT = 18
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,18 @@ class Plan:
         models: Collection[ModelOfDescent],
         *,
         repetitions_of_flow: int,
-        rtol: float | None,
-        atol: float | None,
         critical: CriticalSettings | None = None,
         holds_out: bool = False,
     ) -> "Plan":
         """Return the plan of a flow, of descents with their repetitions, and of the models that follow each descent."""
         runs = {flow: repetitions_of_flow} if repetitions_of_flow else {}
         runs |= descents
-        until = End(steps=flow.until.steps)
-        for descent, repetitions in descents.items():
-            runs |= dict.fromkeys(plan_models(models, [descent], until, rtol=rtol, atol=atol), repetitions)
+        gradient_flow, until = flow.dynamics, End(steps=flow.until.steps)
+        assert isinstance(gradient_flow, GradientFlow)
+        tolerances: dict[str, Any] = {"rtol": gradient_flow.rtol, "atol": gradient_flow.atol}
+        for model in plan_models(models, list(descents), until, **tolerances):
+            assert model.follows is not None
+            runs[model] = descents[model.follows]
         return cls(flow, runs, critical, holds_out)
 
     @cached_property
@@ -75,7 +76,7 @@ class Plan:
 
     @cached_property
     def models(self) -> tuple[RunSpec, ...]:
-        """The models of the descents, those of the first descent first."""
+        """The models of the descents, those of the first kind first."""
         return tuple(run for run in self.runs if run.follows is not None)
 
 

@@ -175,7 +175,7 @@ def follow(
     rtol = standard_rtol(dtype) if rtol is None else rtol
     largest = max(float(jnp.max(jnp.abs(stack))) for stack in network.stacks)
     atol = 1e-3 * rtol * min(1.0, largest or 1.0) if atol is None else atol
-    stopping = Stopping.standard(dtype) if stopping is None else stopping
+    stopping = Stopping() if stopping is None else stopping
     options |= {"rtol": rtol, "atol": atol, "weights": True}
     if options.get("ts") is None:
         # Statements hold along the whole path: of each part twice as many records as a flow has by default.
