@@ -22,6 +22,7 @@ from console import options, start, table
 
 import flowsim
 from flowsim.comparison.centres import Centres
+from flowsim.dynamics import StepTimes
 from flowsim.networks import split
 from flowsim.scenarios import build, parse_overrides, read_scenario
 
@@ -100,7 +101,7 @@ def one(case: dict, seed: int, asked: float) -> dict:
     )
     row = {"seed": seed, "asked": asked, "learning_rate": rate, "steps": int(descent.steps)}
     row["descent"] = descent.outcome.name
-    centres = Centres.of(descent, rate)
+    centres = Centres.of(descent, StepTimes(flowsim.GradientDescent(rate)))
     last = Centres(*(jax.tree.map(lambda leaf: leaf[-1:], part) for part in vars(centres).values()))
     centre = eqx.combine(jax.tree.map(lambda leaf: leaf[0], last.weights), split(network)[1])
     row["roughness"] = float(np.mean(np.abs(np.diff(centres.amplitude))) / np.mean(centres.amplitude))

@@ -23,6 +23,7 @@ from edge import FOREVER, SCENARIOS, STARTS, spread
 
 import flowsim
 from flowsim.comparison.centres import Centres
+from flowsim.dynamics import StepTimes
 from flowsim.scenarios import build, parse_overrides, read_scenario
 
 REACHES, STEPS = (1.1, 1.3, 1.6, 2.0), 400
@@ -58,7 +59,7 @@ def one(name: str, begin: int, asked: float) -> dict:
         rate = asked * float(make(1.0).stability_threshold()) / float(flowsim.sharpness(flow.network, problem))
         steps = max(round(t1 / float(make(rate).time_of_step())), STEPS)
     optimizer = make(rate)
-    records, tau = [steps - 1, steps, steps + 1], float(optimizer.time_of_step())
+    records = [steps - 1, steps, steps + 1]
     options = {"weights": True, "stopping": FOREVER, "probes": PROBES}
     descent = flowsim.descend(network, problem, optimizer=optimizer, steps=steps + 1, record_steps=records, **options)
     row = {
@@ -69,7 +70,7 @@ def one(name: str, begin: int, asked: float) -> dict:
         "steps": steps,
         "outcome": descent.outcome.name,
     }
-    centres, threshold = Centres.of(descent, tau), float(optimizer.stability_threshold())
+    centres, threshold = Centres.of(descent, StepTimes(optimizer)), float(optimizer.stability_threshold())
     last = Centres(*(jax.tree.map(lambda leaf: leaf[-1:], part) for part in vars(centres).values()))
     row["GD"] = {
         "S": float(np.mean(descent.diagnostics["preconditioned_sharpness"][-2:])) / threshold,

@@ -23,7 +23,7 @@ from edge import CASES, FOREVER, MODELS as OF_GRADIENT_DESCENT, PROBES, STARTS, 
 
 import flowsim
 from flowsim.comparison.centres import Centres
-from flowsim.dynamics import times_of_steps
+from flowsim.dynamics import StepTimes
 from flowsim.networks import split
 
 LAST = 60
@@ -42,14 +42,13 @@ def one(schedule: str, start_number: int, asked: float) -> dict:
     """Return what is measured from one start with a schedule up to one learning rate."""
     problem, network, rate, t1 = begin(CASES["networks"], start_number, asked)
     changing = SCHEDULES[schedule](rate, t1)
-    times = times_of_steps(flowsim.GradientDescent(changing), t1=t1)
-    steps = len(times)
+    steps = 1 + StepTimes(flowsim.GradientDescent(changing)).until(t1)
     kept = {"weights": True, "stopping": FOREVER}
     records = np.arange(steps - LAST, steps + 1)
     descent = flowsim.descend(network, problem, learning_rate=changing, steps=steps, record_steps=records, **kept)
     row: dict[str, Any] = {"schedule": schedule, "start": start_number, "asked": asked, "rate": rate, "steps": steps}
     row["descent"] = descent.outcome.name
-    centres = Centres.of(descent, times_of_steps(flowsim.GradientDescent(changing), steps=steps))
+    centres = Centres.of(descent, StepTimes(flowsim.GradientDescent(changing)))
     last = Centres(*(jax.tree.map(lambda leaf: leaf[-1:], part) for part in vars(centres).values()))
     centre = eqx.combine(jax.tree.map(lambda leaf: leaf[0], last.weights), split(network)[1])
     row["edge"] = float(descent.diagnostics["moving_edge"][-2])

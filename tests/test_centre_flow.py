@@ -9,6 +9,7 @@ from test_edge_flow import FOREVER, TANH, edge_of_stability, end_of
 
 import flowsim
 from flowsim.comparison.centres import Centres
+from flowsim.dynamics import StepTimes
 from flowsim.edge.centre_field import CentreField, CentrePoint
 from flowsim.edge.orbit import Position, StepMap
 from flowsim.probes import Oscillation, PreconditionedSharpness
@@ -136,7 +137,7 @@ def test_below_the_edge_it_is_of_order_two_and_the_stable_flow_of_order_one():
         optimizer, steps = flowsim.HeavyBall(share * 0.04, 0.5), round(120 / share)
         records = [steps - 1, steps, steps + 1]
         descent = flowsim.descend(START, LAYERS, optimizer=optimizer, steps=steps + 1, record_steps=records, **OPTIONS)
-        centre = Centres.of(descent, float(optimizer.time_of_step()))
+        centre = Centres.of(descent, StepTimes(optimizer))
         models = (flowsim.StableFlow(optimizer, rtol=1e-7), flowsim.CentreFlow(optimizer, rtol=1e-7))
         distances.append([centre.distances(flow_to(model, float(centre.times[-1])))[-1] for model in models])
     orders = np.log2(np.array(distances)[:-1] / np.array(distances)[1:])
@@ -183,7 +184,7 @@ def test_it_holds_the_preconditioned_sharpness_where_the_stable_flow_lets_it_ris
     records = range(steps - 40, steps + 2)
     options = {"record_steps": list(records), "probes": [PreconditionedSharpness()], **OPTIONS}
     descent = flowsim.descend(*edge_of_stability(*TANH), optimizer=optimizer, steps=steps + 1, **options)
-    centre = Centres.of(descent, 0.001)
+    centre = Centres.of(descent, StepTimes(optimizer))
     stable, flow = (flow_at_edge(kind, float(centre.times[-1])) for kind in (flowsim.StableFlow, flowsim.CentreFlow))
     assert centre.distances(stable)[-1] > 10 * centre.distances(flow)[-1]
     threshold = optimizer.stability_threshold()

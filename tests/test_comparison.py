@@ -15,7 +15,7 @@ from flowsim.columns import GRADIENT_DESCENT, Run
 from flowsim.comparison.comparison import compare_to_flow
 from flowsim.comparison.records import RecordBudget
 from flowsim.comparison.sharpness_along import spread_over
-from flowsim.dynamics import steps_until
+from flowsim.dynamics import StepTimes
 from flowsim.report import figures
 
 CURVATURES = np.array([1.0, 0.3, 0.01])
@@ -200,10 +200,10 @@ def test_the_flow_is_alone_without_learning_rates_and_drawn_in_full_beside_desce
 
 def test_steps_reach_the_time_up_to_rounding():
     for t1, rate, steps in ((0.3, 0.1, 3), (1.1, 0.1, 11), (0.7, 0.1, 7), (1.0, 0.3, 4), (0.05, 0.1, 1), (7, 7, 1)):
-        assert steps_until(t1, rate) == steps
+        assert StepTimes(flowsim.GradientDescent(rate)).until(t1) == steps
     counts = np.unique(np.geomspace(1, 1e9, 300).astype(int)).tolist()
     for rate in (0.1, 0.07, 0.3, 1e-3, 1 / 3, 2e-5):
-        assert [steps_until(rate * count, rate) for count in counts] == counts
+        assert [StepTimes(flowsim.GradientDescent(rate)).until(rate * count) for count in counts] == counts
 
 
 @pytest.mark.slow

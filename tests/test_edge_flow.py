@@ -15,6 +15,7 @@ from jaxtyping import ArrayLike
 
 import flowsim
 from flowsim.comparison.centres import Centres
+from flowsim.dynamics import StepTimes
 from flowsim.edge.edge_flow import EdgeField, log_factor
 from flowsim.edge.onset import Beginning, onset
 from flowsim.edge.oscillation_flow import OscillationPoint
@@ -287,7 +288,7 @@ def test_at_the_edge_the_centre_of_descent_is_followed_where_the_gradient_flow_l
     network, problem = edge_of_stability()
     options, steps = {"weights": True, "stopping": FOREVER}, [199, 200, 201, 399, 400, 401]
     descent = flowsim.descend(network, problem, learning_rate=0.1, steps=401, record_steps=steps, **options)
-    centre = Centres.of(descent, 0.1)
+    centre = Centres.of(descent, StepTimes(flowsim.GradientDescent(0.1)))
     places = np.flatnonzero(np.isin(centre.records, [1, 4]))
     np.testing.assert_allclose(centre.times[places], [20, 40])
     at = flat(centre.weights)[places]
@@ -368,7 +369,7 @@ def test_an_oscillation_is_noticed_when_descents_is():
     eta, records = time / steps, [steps - 1, steps, steps + 1]
     options = {"steps": steps + 1, "record_steps": records, "weights": True, "stopping": FOREVER}
     descent = flowsim.descend(network, problem, learning_rate=eta, **options)
-    (centre,) = flat(Centres.of(descent, eta).weights)
+    (centre,) = flat(Centres.of(descent, StepTimes(flowsim.GradientDescent(eta))).weights)
     edge = flowsim.integrate(network, problem, model=flowsim.EdgeFlow(eta), t1=time, ts=[], stopping=FOREVER)
     # Oscillating too early, the edge flow was 1.6 times as far.
     assert np.linalg.norm(end_of(edge) - centre) < np.linalg.norm(end_of(flow) - centre) / 10

@@ -11,9 +11,9 @@ from test_optimizers import BOWL, CURVATURES, NEVER, START
 import flowsim
 from flowsim import CosineDecay, Outcome, StepDecay, WarmUp
 from flowsim.comparison.plan import End, RunSpec
-from flowsim.dynamics import times_of_steps
+from flowsim.dynamics import StepTimes
 from flowsim.dynamics.learning_rates import largest_rate, nominal_rate, rate_and_slope
-from flowsim.sweeps.dataset import run_of, times_after
+from flowsim.sweeps.dataset import run_of
 
 
 def warm_up(t, time=4.0, start=0.1):
@@ -59,7 +59,7 @@ def test_the_edge_of_a_descent_of_a_sweep_is_that_after_its_last_step():
     halved = flowsim.GradientDescent(StepDecay(0.4, times=(3.0,), decay=0.5))
     spec = RunSpec(halved, 0.4, End(steps=10))
     assert run_of(spec).edge.threshold == pytest.approx(2 / 0.2, rel=1e-14)
-    np.testing.assert_allclose(times_after(spec, np.array([7.0, 10.0])), [7 * 0.4, 8 * 0.4 + 2 * 0.2], rtol=1e-14)
+    np.testing.assert_allclose(spec.step_times.after(np.array([7.0, 10.0])), [7 * 0.4, 8 * 0.4 + 2 * 0.2], rtol=1e-14)
 
 
 @pytest.mark.parametrize("beta", [None, 0.5])
@@ -73,15 +73,15 @@ def test_a_descent_takes_the_rate_of_the_time_at_which_each_step_begins(beta):
     np.testing.assert_allclose(run.times, times, rtol=1e-14)
     np.testing.assert_allclose(run.diagnostics["scheduled_rate"], rates, rtol=1e-12)
     np.testing.assert_allclose(run.diagnostics["moving_edge"], 2 * (1 + (beta or 0)) / rates, rtol=1e-12)
-    np.testing.assert_allclose(times_of_steps(optimizer, steps=60), times, rtol=1e-14)
-    assert len(times_of_steps(optimizer, t1=times[41])) == 42
+    np.testing.assert_allclose(StepTimes(optimizer).after(np.arange(61)), times, rtol=1e-14)
+    assert StepTimes(optimizer).until(times[41]) == 41
 
 
 def test_a_warm_up_is_linear_in_the_number_of_steps():
     # By Euler and Maclaurin, as steps take η: the rate at step k is linear in k up to the change in a step.
     rate, start, steps = 1e-3, 0.2, 2000
     time = steps * (1 + start) * rate / 2
-    times = times_of_steps(flowsim.GradientDescent(WarmUp(rate, time=time, start=start)), steps=steps)
+    times = StepTimes(flowsim.GradientDescent(WarmUp(rate, time=time, start=start))).after(np.arange(steps + 1))
     rates = np.diff(times)
     linear = rate * (start + (1 - start) * np.arange(steps) / steps)
     np.testing.assert_allclose(rates, linear, atol=3 * rate / steps)
@@ -187,7 +187,7 @@ def test_an_oscillation_grows_as_that_of_descent_up_to_the_order_of_the_model(or
     # A mode of curvature 2 is multiplied by 1 − 2η(t_k) in each step.
     def errors(time):
         rate = WarmUp(1.15, time=time, start=0.9, linear_in="time")
-        times = times_of_steps(flowsim.GradientDescent(rate), steps=60)
+        times = StepTimes(flowsim.GradientDescent(rate)).after(np.arange(61))
         exact = np.sum(np.log(2 * np.diff(times)[20:50] - 1))
         return abs(grown(flowsim.EdgeFlow(rate, order=order, rtol=1e-9), times[[20, 50]]) / exact - 1)
 
@@ -202,7 +202,7 @@ def test_so_does_that_of_the_flow_of_a_centre():
     # With momentum the mode turns from weights to memory as η changes, and decays back in a way that is followed less.
     for beta, rate, error in ((0.0, 1.04, 1e-5), (0.5, 1.53, 1e-2)):
         heavy = flowsim.HeavyBall(WarmUp(rate, time=600.0, start=0.97, linear_in="time"), momentum=beta)
-        times = times_of_steps(heavy, steps=160)
+        times = StepTimes(heavy).after(np.arange(161))
         options = {"steps": 160, "weights": True, "record_steps": np.arange(161), "stopping": NEVER}
         run = flowsim.descend(jnp.array([1e-4, 1e-7]), BOWL, optimizer=heavy, **options)
         size = np.abs(np.asarray(run.weights)[:, 1])

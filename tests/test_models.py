@@ -14,7 +14,7 @@ from flowsim import FlowLimits
 from flowsim.comparison.centres import Centres
 from flowsim.comparison.edge_statements import AMPLITUDE, CENTRE_DISTANCE, LIMIT_FALLS, SHARPNESS_HELD
 from flowsim.comparison.models import check_models
-from flowsim.dynamics import Outcome
+from flowsim.dynamics import Outcome, StepTimes
 from flowsim.probes import MeanExcessRisk, MeanRisk
 from flowsim.report import document, figures, summary as trajectories_summary, tables
 from flowsim.results import Results
@@ -46,7 +46,7 @@ def test_the_centre_of_a_two_cycle_is_its_middle_and_the_amplitude_half_its_leng
     risk = np.sum(np.array([24.0, 1.0]) * path**2 / 2 - 2 * path**4, axis=1)
     columns = {"risk": risk[steps], "excess_risk": risk[steps] - 1}
     descent = SimpleNamespace(times=0.1 * steps, weights={"w": path[steps]}, **columns)
-    centres = Centres.of(descent, 0.1)
+    centres = Centres.of(descent, StepTimes(flowsim.GradientDescent(0.1)))
     np.testing.assert_array_equal(centres.records, np.arange(1, 297))  # where the neighbours are one step off
     np.testing.assert_allclose(centres.times, 0.1 * centres.records, rtol=1e-12)
     assert centres.amplitude[-1] == pytest.approx(np.sqrt(0.5), rel=1e-9)

@@ -13,13 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..dynamics import Trajectory
+from ..dynamics import StepTimes, Trajectory
 from ..formatting import ProgressReporter
 from ..networks import split
 from ..probes import Label, MeanExcessRisk, MeanRisk, Oscillation
 from ..runtime.compiling import compiled
 from .measure import Measure, Runs
-from .records import times_of
 from .sharpness_along import SharpnessAlong, with_columns
 
 TIME_ROUNDING = 1e-5
@@ -52,18 +51,9 @@ def records_at(
     return index, recorded | ((wanted > times[-1]) & stays)
 
 
-def centre_records(
-    times: Float[np.ndarray, " records"], time_of_step: float | Float[np.ndarray, " steps"]
-) -> Int[np.ndarray, " centres"]:
-    """Return the records of a descent at `times` whose neighbours are one step off on both sides.
-
-    Its steps take one time each, or end at the increasing times `time_of_step`.
-    """
-    if isinstance(time_of_step, np.ndarray):
-        after = np.clip(np.searchsorted(time_of_step, times), 1, len(time_of_step) - 1)
-        steps = after - (times - time_of_step[after - 1] < time_of_step[after] - times)
-    else:
-        steps = np.round(times / time_of_step)
+def centre_records(times: Float[np.ndarray, " records"], step_times: StepTimes) -> Int[np.ndarray, " centres"]:
+    """Return the records of a descent at `times` whose neighbours are one step off on both sides."""
+    steps = step_times.nearest(times)
     return 1 + np.flatnonzero((steps[2:] - steps[1:-1] == 1) & (steps[1:-1] - steps[:-2] == 1))
 
 
@@ -82,10 +72,10 @@ class Centres:
     mean_excess_risk: Float[np.ndarray, " centres"]
 
     @classmethod
-    def of(cls, descent: Trajectory, time_of_step: float | Float[np.ndarray, " steps"]) -> "Centres":
-        """Return the centres along a descent that kept its weights; its steps take one time each, or end at times."""
+    def of(cls, descent: Trajectory, step_times: StepTimes) -> "Centres":
+        """Return the centres along a descent that kept its weights."""
         times = np.asarray(descent.times, float)
-        records = centre_records(times, time_of_step)
+        records = centre_records(times, step_times)
         weights, amplitude = _means(split(descent.weights)[0], records)
         means = (
             (risk[records - 1] + 2 * risk[records] + risk[records + 1]) / 4
@@ -163,7 +153,7 @@ class CentreDistance(Measure):
         """Return the runs with these columns: models, and the descents that they follow."""
         (flow,) = (run for spec, run in runs.items() if spec.is_flow)
         centres = {
-            spec: Centres.of(runs[spec], times_of(spec, runs[spec]))
+            spec: Centres.of(runs[spec], spec.step_times)
             for spec in dict.fromkeys(model.follows for model in runs if model.follows is not None)
         }
         measured = {spec: centre.record_on(runs[spec], flow, self.along) for spec, centre in centres.items()}

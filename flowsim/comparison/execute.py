@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from ..dynamics import default_record_steps, descend, integrate, times_of_steps
+from ..dynamics import StepTimes, default_record_steps, descend, integrate
 from ..formatting import ProgressReporter
 from ..networks import weight_dtype
 from ..probes import MeanExcessRisk, MeanRisk, Oscillation
@@ -15,7 +15,7 @@ from ..problems import Problem
 from .centres import centre_records
 from .measure import Runs
 from .plan import ForkError, RunSpec
-from .records import common_times, record_steps, time_limit, times_of
+from .records import common_times, record_steps, time_limit
 
 
 def execute(
@@ -88,7 +88,7 @@ def execute(
             continue
         descent = runs[spec.follows]
         times = np.asarray(descent.times, float)
-        centres = times[centre_records(times, times_of(spec.follows, descent))]
+        centres = times[centre_records(times, spec.step_times)]
         # A model runs to its limit; of a descent that does not come to rest, only as far as the centres are known.
         limits = _limits(spec)
         if not spec.descent.comes_to_rest():
@@ -131,15 +131,13 @@ def _run_forks(
     for fork in forks:
         assert fork.start is not None
         point, descent = trunk.branch(min(fork.start.step, last)), fork.descent.checked(weight_dtype(network))
-        if descent.is_scheduled():
-            steps = len(times_of_steps(descent, begin=point.time, t1=until)) - 1
-        else:  # times that are meant to be those of steps are rounded
-            steps = max(1, math.ceil((until - point.time) / float(descent.time_of_step()) * (1 - 1e-9)))
+        times = StepTimes(descent, begin=point.time)
+        steps = times.until(until)
         marks = point.step + default_record_steps(steps, records, evenly=True)
         padding = point.step + steps + 1 + np.arange(max(0, records + 1 - len(marks)))  # never made: one length for all
         when: dict[str, Any] = {"record_steps": np.append(marks, padding), "steps": steps}
         if fork.until.steps is None and math.isfinite(fork.until.t1):
-            when["t1"] = time_limit(descent, steps, begin=point.time)
+            when["t1"] = time_limit(times, steps)
         progress = report.during(f"fork from step {point.step} of η = {spec.learning_rate:g}")
         runs[fork] = descend(
             network, problem, optimizer=fork.descent, after=point, weights=True, progress=progress, **when, **options

@@ -13,12 +13,11 @@ from ..columns import Edge, Run
 from ..dynamics import (
     Descent,
     Dynamics,
+    StepTimes,
     as_descent,
     check_learning_rate,
     check_maker,
     is_transformation,
-    steps_until,
-    times_of_steps,
 )
 from ..dynamics.learning_rates import with_rate
 from ..solvers.field import check_step_count
@@ -108,22 +107,23 @@ class RunSpec:
         return Run(self.dynamics.kind(), self.learning_rate, edge=edge, models=models)  # pyright: ignore[reportArgumentType]
 
     @property
+    def step_times(self) -> StepTimes:
+        """The times of the steps of the descent that this is, or follows, counted from its first."""
+        return StepTimes(self.descent)
+
+    @property
     def steps(self) -> int:
         """The number of steps that a descent takes."""
         if self.until.steps is not None:
             return self.until.steps
         if math.isinf(self.until.t1):
             return DEFAULT_STEPS
-        if self.descent.is_scheduled():
-            return len(times_of_steps(self.descent, t1=self.until.t1)) - 1
-        return steps_until(self.until.t1, float(self.descent.time_of_step()))
+        return self.step_times.until(self.until.t1)
 
     @property
     def end_time(self) -> float:
         """The time at which a descent is to end."""
-        if self.descent.is_scheduled():
-            return float(times_of_steps(self.descent, steps=self.steps)[-1])
-        return self.steps * float(self.descent.time_of_step())
+        return float(self.step_times.after(self.steps))
 
 
 _NO_TIME = "how much time of the flow passes in a step, a transformation of Optax does not report: write "

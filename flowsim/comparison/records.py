@@ -9,25 +9,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ..dynamics import Descent, Trajectory, default_record_steps, times_of_steps, whole_if_close
+from ..dynamics import StepTimes, Trajectory, default_record_steps
 from ..networks import split
 from .plan import RunSpec
-
-
-def time_limit(descent: Descent, steps: int, *, begin: float = 0.0) -> float:
-    """Return the `t1` of a descent that reaches its end time in so many steps: halfway through the last of them.
-
-    So rounding, as of the sum of steps in single precision, adds no step, and leaves out none.
-    """
-    if descent.is_scheduled():
-        return float(times_of_steps(descent, steps=steps, begin=begin)[-2:].mean())
-    return begin + (steps - 0.5) * float(descent.time_of_step())
-
-
-def times_of(spec: RunSpec, run: Trajectory) -> float | np.ndarray:
-    """Return the time that each step of a descent takes, or the times of all steps where these differ."""
-    descent = spec.descent
-    return times_of_steps(descent, steps=int(run.steps)) if descent.is_scheduled() else float(descent.time_of_step())
 
 
 def record_steps(spec: RunSpec, records: int, *, in_a_row: int) -> dict[str, Any]:
@@ -36,17 +20,21 @@ def record_steps(spec: RunSpec, records: int, *, in_a_row: int) -> dict[str, Any
     The names are those of `descend`. Among the records is that of the last step up to `t1`. They are padded to a fixed
     number by steps that are never reached, so that descents of several lengths share one program.
     """
-    descent, count, t1 = spec.descent, spec.steps, spec.until.t1
-    if descent.is_scheduled():
-        times = times_of_steps(descent, steps=count)
-        last = np.searchsorted(times, t1 * (1 + 4 * np.finfo(float).eps), side="right") - 1
-    else:
-        last = whole_if_close(t1 / float(descent.time_of_step()))
-    marks = default_record_steps(count, records, in_a_row=in_a_row, evenly=descent.is_scheduled())
-    marks = np.union1d(marks, [math.floor(last)]) if last < count else marks
-    limit = {"t1": time_limit(descent, count)} if spec.until.steps is None and math.isfinite(t1) else {}
+    times, count, t1 = spec.step_times, spec.steps, spec.until.t1
+    marks = default_record_steps(count, records, in_a_row=in_a_row, evenly=times.length is None)
+    last = times.within(t1, count)
+    marks = np.union1d(marks, [last]) if last < count else marks
+    limit = {"t1": time_limit(times, count)} if spec.until.steps is None and math.isfinite(t1) else {}
     padded = np.append(marks, count + 1 + np.arange(records + 1 - len(marks)))
     return {"steps": count, "record_steps": padded, **limit}
+
+
+def time_limit(times: StepTimes, steps: int) -> float:
+    """Return the `t1` of a descent that reaches its end time in so many steps: halfway through the last of them.
+
+    So rounding, as of the sum of steps in single precision, adds no step, and leaves out none.
+    """
+    return float(times.after(steps - 0.5))
 
 
 def common_times(runs: Sequence[Trajectory], records: int) -> np.ndarray:

@@ -4,9 +4,6 @@ from .branches import BranchPoint as BranchPoint
 from .descend import (
     default_record_steps as default_record_steps,
     descend as descend,
-    steps_until as steps_until,
-    times_of_steps as times_of_steps,
-    whole_if_close as whole_if_close,
 )
 from .descent import DESCENTS as DESCENTS, Descent as Descent
 from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, Dynamics as Dynamics
@@ -41,6 +38,7 @@ from .optimizers import (
 )
 from .outcome import Outcome as Outcome, decide as decide
 from .repetitions import Repetitions as Repetitions, repeat as repeat
+from .step_times import StepTimes as StepTimes
 from .stopping import (
     Stopping as Stopping,
     finest_gradient_norm as finest_gradient_norm,

@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -11,18 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from equinox.internal import nondifferentiable_backward
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import ArrayLike, Int, PyTree
 
 from ..formatting import ProgressCallback
 from ..networks import split, warn_of_single_precision
 from ..probes import Probe
 from ..problems import Problem
-from ..runtime.compiling import compiled, is_traced, with_standard_options
+from ..runtime.compiling import is_traced, with_standard_options
 from ..solvers.field import check_step_count, checked_parts, constant
 from .branches import BranchPoint
 from .descent import Descent
 from .driver import DescentProgress, drive
-from .dynamics import Clock
 from .gradient_descent import GradientDescent
 from .integrate import check_end_time
 from .learning_rates import LearningRate
@@ -191,77 +189,3 @@ def default_record_steps(
     spaced = np.linspace if evenly else np.geomspace
     later = np.round(spaced(first, steps, (records - first) // in_a_row)).astype(int)
     return np.unique(np.concatenate([np.arange(first), *(later - back for back in range(in_a_row))]))
-
-
-def steps_until(t1: float, time_of_step: float) -> int:
-    """Return how many steps of a descent reach a time: ⌈t1/τ⌉, up to rounding, where a step takes τ.
-
-    Args:
-        t1: The time, finite.
-        time_of_step: The time τ of a step; of gradient descent, η.
-
-    Returns:
-        The number of steps.
-
-    Raises:
-        ValueError: For more than can be counted.
-    """
-    ratio, most = whole_if_close(t1 / time_of_step), np.iinfo(np.int32).max + 1  # steps are counted in int32
-    if not ratio < most:
-        raise ValueError(
-            f"a descent in steps of time {time_of_step:g} takes {ratio:.3g} steps to t1 = {t1:g}: expected fewer "
-            f"than {most:.3g}; give a shorter t1, or steps"
-        )
-    return max(1, math.ceil(ratio))
-
-
-def times_of_steps(
-    descent: Descent, *, steps: int | None = None, t1: float = math.inf, begin: float = 0.0
-) -> Float[np.ndarray, " steps"]:
-    """Return the times at which steps of a descent end.
-
-    Args:
-        descent: The descent, whose learning rate may change.
-        steps: How many steps; by default those that reach `t1`.
-        t1: The time that is to be reached.
-        begin: The time at which they begin.
-
-    Returns:
-        `begin`, and the time after each step.
-
-    Raises:
-        ValueError: For more than 10⁷ steps to `t1`.
-    """
-    if not descent.is_scheduled():
-        length = float(descent.time_of_step())
-        return begin + length * np.arange(1 + (steps_until(t1 - begin, length) if steps is None else steps))
-    own = descent.checked(jnp.result_type(float))
-    clock, found, count, most = Clock(jnp.asarray(begin, float), jnp.zeros(())), [np.array([begin])], 0, 10**7
-    while count < (most if steps is None else steps) and found[-1][-1] < t1:
-        clock, times = _further_times(own, clock)
-        found.append(np.asarray(times, float))
-        count += len(found[-1])
-    times = np.concatenate(found)
-    if steps is not None:
-        return times[: steps + 1]
-    if times[-1] < t1:
-        raise ValueError(
-            f"a descent whose learning rate changes takes more than {most:g} steps to t1 = {t1:g}, and is at t = "
-            f"{times[-1]:g} then: expected fewer; give a shorter t1, or steps, or a learning rate that falls less"
-        )
-    return times[: 1 + np.searchsorted(times, t1 * (1 - 4 * np.finfo(times.dtype).eps))]
-
-
-@partial(compiled, few_calls=True)
-def _further_times(descent: Descent, clock: Clock, *, steps: int = 2**14) -> tuple[Clock, Float[Array, " steps"]]:
-    def after(clock: Clock, _: None) -> tuple[Clock, Array]:
-        later = clock.after(jnp.asarray(descent.at(clock.time).time_of_step()))
-        return later, later.time
-
-    return jax.lax.scan(after, jax.tree.map(jnp.asarray, clock), length=steps)
-
-
-def whole_if_close(ratio: float) -> float:
-    """Return the whole number that a ratio of two rounded numbers misses by no more than their rounding, or itself."""
-    near = round(ratio) if math.isfinite(ratio) else ratio
-    return near if abs(ratio - near) <= 4 * np.finfo(float).eps * abs(ratio) else ratio

@@ -269,8 +269,7 @@ class _Work:
     def _leaves(self, column: int, network: eqx.Module, sharpness: float) -> bool:
         """Tell whether a descent leaves a minimum of this sharpness."""
         spec = self.plan.descents[column]
-        end = spec.end_time if spec.descent.is_scheduled() else 0.0
-        threshold = spec.descent.lasting_threshold(jnp.asarray(end))
+        threshold = spec.descent.lasting_threshold(jnp.asarray(spec.end_time))
         return threshold is not None and bool(is_beyond(sharpness, float(threshold), weight_dtype(network)))
 
     def _set(self, kind: Kind, index: Any, values: dict[str, Any]) -> None:

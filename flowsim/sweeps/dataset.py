@@ -11,7 +11,6 @@ import numpy as np
 
 from ..columns import FAILED, FLOW, NOT_ASKED, RUN, Edge, Run, attributes, run_coordinates
 from ..comparison.plan import RunSpec
-from ..dynamics import times_of_steps
 from ..probes import Label
 from ..scenarios.grid import Grid
 from ..scenarios.scenario import Scenario
@@ -87,18 +86,8 @@ def sweep_dataset(
 
 def run_of(spec: RunSpec) -> Run:
     """Return the run that a descent or a model makes, with its edge, of a rate that changes the one after all steps."""
-    if not spec.descent.is_scheduled():
-        return spec.run
-    end = (spec if spec.follows is None else spec.follows).end_time
+    end = (spec.follows or spec).end_time
     return replace(spec.run, edge=Edge.of(spec.descent.at(jnp.asarray(end))))
-
-
-def times_after(spec: RunSpec, steps: np.ndarray) -> np.ndarray:
-    """Return the times that a descent takes for numbers of steps, NaN for NaN."""
-    if not spec.descent.is_scheduled():
-        return steps * float(spec.descent.time_of_step())
-    times = times_of_steps(spec.descent, steps=spec.steps)
-    return np.where(np.isnan(steps), np.nan, times[np.nan_to_num(steps).astype(int)])
 
 
 def _in_order(plan: Plan) -> tuple[list[RunSpec], list[RunSpec], list[RunSpec]]:
@@ -132,7 +121,7 @@ def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str,
     if descents:
         ends = of_kind["descent"]
         made = np.where(np.isin(ends["outcome"], (NOT_ASKED, FAILED)), np.nan, ends["steps"])
-        times = [times_after(spec, made[..., place]) for place, spec in enumerate(descents)]
+        times = [spec.step_times.after(made[..., place]) for place, spec in enumerate(descents)]
         ends["time"] = np.stack(times, axis=axis)
     parts, labels = [part for part in of_kind.values() if part], LABELS | dict(layout.labels)
     variables: dict[str, Any] = {

@@ -21,7 +21,7 @@ from ..comparison.centres import (
 from ..comparison.execute import execute
 from ..comparison.measure import Runs
 from ..comparison.plan import End, RunSpec
-from ..comparison.records import RecordBudget, times_of
+from ..comparison.records import RecordBudget
 from ..dynamics import Stopping, Trajectory, integrate
 from ..formatting import report_progress
 from ..networks import split
@@ -56,7 +56,7 @@ def run_to_end(network: Any, problem: Problem, spec: RunSpec, runs: Runs) -> Tra
 
 def centres_of(spec: RunSpec, run: Trajectory) -> Centres:
     """Return the centres of the oscillation of a descent: none for fewer than two steps."""
-    return Centres.of(run, times_of(spec, run))
+    return Centres.of(run, spec.step_times)
 
 
 def measure_descent(
