@@ -15,7 +15,7 @@ from flowsim.cli.jobs import read_jobs
 from flowsim.cli.options import parser
 from flowsim.dynamics import GradientFlow
 from flowsim.solvers.solver import memory_of
-from flowsim.sweeps import BlockStore, plan
+from flowsim.sweeps import BlockStore, scenario_blocks
 
 SMALL = """
 data: {kind: gaussian, samples: 20, features: 3}
@@ -217,7 +217,7 @@ def test_a_quick_sweep_and_more_workers_take_less(estimated):
 
 def test_stored_blocks_take_nothing(estimated, job, here):
     before = estimated(name="swept.yaml")
-    (block,) = plan(job(name="swept.yaml").scenario, here)
+    (block,) = scenario_blocks(job(name="swept.yaml").scenario, here)
     BlockStore(here / "results" / ".blocks").save(block.address(flowsim.scenarios.environment()), {})
     after = part(estimated(name="swept.yaml"), "sweep")
     assert "1 of 1 block stored" in after.what

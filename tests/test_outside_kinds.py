@@ -11,7 +11,7 @@ import pytest
 from flowsim import cli
 from flowsim.scenarios import parse_overrides, read_scenario, resolved
 from flowsim.scenarios.runner import build_network
-from flowsim.sweeps import BlockStore, plan, run_sweep, workers
+from flowsim.sweeps import BlockStore, run_sweep, scenario_blocks, workers
 
 MODULE = """
 from typing import ClassVar
@@ -132,7 +132,7 @@ def test_a_scenario_of_kinds_from_outside_is_kept_with_all_their_options(write):
 
 
 def test_starts_that_differ_in_start_options_alone_share_a_block(write, tmp_path):
-    blocks = plan(read_scenario(write(SCENARIO + SWEEP)), tmp_path)
+    blocks = scenario_blocks(read_scenario(write(SCENARIO + SWEEP)), tmp_path)
     assert [sorted({start.options["size"] for start in block.starts}) for block in blocks] == 2 * [[0.4, 0.6]]
 
 
@@ -140,7 +140,7 @@ def test_a_sweep_may_run_over_losses_and_their_options(write, tmp_path):
     for axis in ("loss.kind: [squared_error, mine:Huber]", "loss.delta: [0.5, 2.0]"):
         loss = "loss: mine:Huber\n" if "delta" in axis else ""
         path = write(SCENARIO + loss + f"sweep: {{over: {{{axis}}}}}\n")
-        blocks = plan(read_scenario(path), tmp_path)
+        blocks = scenario_blocks(read_scenario(path), tmp_path)
         losses = [block.recipe.scenario.loss.make() for block in blocks]
         assert len({float(loss(np.zeros(()), np.ones(()))) for loss in losses}) == 2
 
@@ -148,7 +148,7 @@ def test_a_sweep_may_run_over_losses_and_their_options(write, tmp_path):
 def test_a_recipe_arrives_in_another_process_as_it_was_validated(write, tmp_path):
     optimizer = "optimizer: {kind: adam, b1: 0.8, decoupled_decay: 0.1}, schedule: {kind: warm_up, time: 2}"
     text = SCENARIO + "record: [mine:inner_norm]\n" + SWEEP.replace("steps: 20}]", f"steps: 20, {optimizer}}}]")
-    block, *_ = plan(read_scenario(write(text)), tmp_path)
+    block, *_ = scenario_blocks(read_scenario(write(text)), tmp_path)
     sent = pickle.loads(pickle.dumps(block.recipe))
     assert sent.content == block.recipe.content
     assert sent.plan().descents[0].dynamics == block.recipe.plan().descents[0].dynamics
@@ -192,7 +192,7 @@ PLAIN = "data: {kind: gaussian, samples: 9, features: 2}\nnetwork: {kind: mlp, d
 )
 def test_a_module_that_is_edited_has_other_blocks(write, tmp_path, text):
     def address():
-        (one,) = plan(read_scenario(write(text + "sweep: {}")), tmp_path)
+        (one,) = scenario_blocks(read_scenario(write(text + "sweep: {}")), tmp_path)
         return one.address({})
 
     first = address()

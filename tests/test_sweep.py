@@ -22,7 +22,7 @@ from flowsim.scenarios import Scenario, environment, read_scenario
 from flowsim.scenarios.points import points
 from flowsim.scenarios.runner import build_network, read_data
 from flowsim.scenarios.sweep_settings import CriticalSettings
-from flowsim.sweeps import BlockStore, compute, critical, default_jobs, plan, run_sweep
+from flowsim.sweeps import BlockStore, compute, critical, default_jobs, run_sweep, scenario_blocks
 from flowsim.sweeps.dataset import axis_names
 from flowsim.sweeps.workers import InProcess
 
@@ -252,7 +252,9 @@ def test_another_data_file_is_another_block_and_no_worker_with_other_data_or_ver
     blocks = []
     for last in (1, 2):
         (tmp_path / "table.csv").write_text(f"a,b,y\n1,2,3\n2,1,5\n4,4,{last}\n")
-        blocks += plan(scenario(tmp_path, "sweep: {}", "data: {kind: file, path: table.csv, target: y}"), tmp_path)
+        blocks += scenario_blocks(
+            scenario(tmp_path, "sweep: {}", "data: {kind: file, path: table.csv, target: y}"), tmp_path
+        )
     first, second = blocks
     assert first.address({}) != second.address({})
     # The folder is not part of the name, the environment is.
@@ -440,7 +442,7 @@ def test_a_bisection_that_raises_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_of_a_sweep_of_which_everything_fails_the_first_failures_are_printed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(compute, "_Work", lambda block: 1 / 0)
+    monkeypatch.setattr(compute, "_BlockRun", lambda block: 1 / 0)
     scenario(tmp_path, "sweep: {repetitions: 30, descent: [{learning_rates: [0.1], steps: 5}]}")
     assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
     printed = capsys.readouterr().out

@@ -14,7 +14,7 @@ from flowsim.columns import NOT_ASKED, runs_of
 from flowsim.dynamics import Outcome
 from flowsim.scenarios import read_scenario
 from flowsim.solvers.choice import stepper_for
-from flowsim.sweeps.block import plan
+from flowsim.sweeps.scenario_recipe import scenario_blocks
 
 CURVATURES = np.array([3.0, 0.2])
 START = np.array([1.0, 2.0])
@@ -180,7 +180,7 @@ sweep: {over: {network.scale: [0.8]}, descent: [{learning_rates: [0.1], steps: 3
 def test_options_of_a_model_reach_the_blocks_of_a_sweep_and_change_their_address(write, tmp_path):
     def block(entry):
         scenario = read_scenario(write(SCENARIO.replace('"own_model:Own"', entry)))
-        return next(iter(plan(scenario, tmp_path)))
+        return next(iter(scenario_blocks(scenario, tmp_path)))
 
     named, held = block("edge"), block("{kind: edge, rtol: 1.0e-8}")
     sent = pickle.loads(pickle.dumps(held.recipe))  # as to another process
@@ -197,6 +197,6 @@ def test_a_model_whose_module_has_changed_is_another(write, tmp_path):
     def addresses(text):
         (tmp_path / "own_model.py").write_text(text)
         scenario = read_scenario(write(SCENARIO))
-        return [block.address({}) for block in plan(scenario, tmp_path)]
+        return [block.address({}) for block in scenario_blocks(scenario, tmp_path)]
 
     assert addresses(module) == addresses(module) != addresses(module + "# edited\n")

@@ -23,7 +23,7 @@ import pytest
 from flowsim import cli
 from flowsim.data import DataError
 from flowsim.scenarios import environment, read_scenario
-from flowsim.sweeps import BlockStore, ClusterError, PendingSweep, cluster as CLUSTER, plan, sweeps_ahead
+from flowsim.sweeps import BlockStore, ClusterError, PendingSweep, cluster as CLUSTER, scenario_blocks, sweeps_ahead
 from flowsim.sweeps.workers import InProcess, Spawned
 
 # Not by its name, which is that of a function too.
@@ -119,7 +119,7 @@ class Deadly:
 @pytest.mark.slow
 def test_a_block_that_kills_every_worker_is_given_up_after_some_attempts(tmp_path):
     write(tmp_path)
-    block, other, *_ = plan(read_scenario(tmp_path / "tiny.yaml"), tmp_path)
+    block, other, *_ = scenario_blocks(read_scenario(tmp_path / "tiny.yaml"), tmp_path)
     deadly = replace(block, recipe=replace(block.recipe, folder=Deadly()))
     workers = Spawned(1, attempts=2)
     try:

@@ -22,7 +22,7 @@ from ..runtime.memory import device_bytes, in_bytes
 from ..scenarios import environment, in_hours
 from ..scenarios.runner import read_data, sharpness_along
 from ..solvers.solver import memory_of
-from ..sweeps import BlockStore, default_jobs, plan
+from ..sweeps import BlockStore, default_jobs, scenario_blocks
 from .jobs import Job, choose_device, read_jobs
 from .report import Terminal
 
@@ -169,7 +169,7 @@ def _sweep(job: Job, store: BlockStore, processes: int, *, compilations_of_shape
     if sweep is None:
         return
     here = environment()
-    blocks = plan(job.scenario, job.path.parent)
+    blocks = scenario_blocks(job.scenario, job.path.parent)
     missing = [block for block in blocks if not store.holds(block.address(here))]
     points = sweep.grid.size
     descents = points * sum(len(one.learning_rates) * (one.repetitions or sweep.repetitions) for one in sweep.descent)

@@ -20,10 +20,10 @@ from ..networks import stacked, unstacked, weight_dtype
 from ..runtime.compiling import few_blas_threads
 from ..scenarios.runner import environment
 from ..scenarios.sweep_settings import CriticalSettings
+from .blocks import Block, StartPlan
 from .critical import Bracket, critical_brackets
 from .measures import distance, measure, measure_probes, risk_of, settled_outcome, sharpness_of
 from .models import LABELS, centres_of, measure_descent, run_model, run_to_end
-from .work import Block, Plan
 
 Kind = Literal["initial", "flow", "descent", "model", "critical"]
 
@@ -71,7 +71,7 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
         # Several processes that each have their matrices decomposed by all cores wait for one another a hundred times
         # as long as the decompositions take.
         with few_blas_threads(1):
-            return _Work(block).done()
+            return _BlockRun(block).done()
     except Exception as error:
         return failed_block(block, reason_of(error))
 
@@ -82,7 +82,7 @@ def failed_block(block: Block, message: str) -> BlockResult:
     return BlockResult(arrays, [Failure(start.describe(), message) for start in block.starts])
 
 
-def _empty(block: Block, plan: Plan) -> Arrays:
+def _empty(block: Block, plan: StartPlan) -> Arrays:
     """Return the arrays of a block before it is computed: NaN, no steps, and `FAILED` for every requested run."""
     measures = (*MEASURES, "test_risk") if plan.holds_out else MEASURES
     runs: dict[Kind, tuple[RunSpec, ...]] = {"descent": plan.descents, "model": plan.models}
@@ -108,7 +108,7 @@ def _empty(block: Block, plan: Plan) -> Arrays:
     return arrays
 
 
-class _Work:
+class _BlockRun:
     """The objects of one block while it is computed."""
 
     def __init__(self, block: Block):

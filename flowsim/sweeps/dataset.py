@@ -14,9 +14,9 @@ from ..comparison.plan import RunSpec
 from ..probes import Label
 from ..scenarios.grid import Grid
 from ..scenarios.scenario import Scenario
+from .blocks import StartPlan
 from .compute import Arrays, Failure
 from .models import LABELS
-from .work import Plan
 
 if TYPE_CHECKING:
     import xarray
@@ -40,7 +40,7 @@ class Layout:
     grid: Grid
     names: Mapping[str, str]
     starts: int
-    plan: Plan
+    plan: StartPlan
     labels: Labels
     attrs: Mapping[str, str]
 
@@ -90,7 +90,7 @@ def run_of(spec: RunSpec) -> Run:
     return replace(spec.run, edge=Edge.of(spec.descent.at(jnp.asarray(end))))
 
 
-def _in_order(plan: Plan) -> tuple[list[RunSpec], list[RunSpec], list[RunSpec]]:
+def _in_order(plan: StartPlan) -> tuple[list[RunSpec], list[RunSpec], list[RunSpec]]:
     """Return flow, descents and models as results have them.
 
     Descents of one optimizer stand together, by learning rate, and so do models of one kind, in the order of the

@@ -21,11 +21,11 @@ from ..scenarios.runner import build_network, environment, read_data
 from ..scenarios.scenario import Scenario
 from ..scenarios.values import labels_of
 from ..theory import minimal_sharpness_bounds_of
-from .block import plan
+from .blocks import Block
 from .compute import Arrays, BlockResult, Failure
 from .dataset import Layout, axis_names, sweep_dataset
+from .scenario_recipe import scenario_blocks
 from .store import BlockStore
-from .work import Block
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Sweep(Drawn):
 
 
 @dataclass(frozen=True)
-class Planned:
+class SweepPlan:
     """A sweep that nothing is computed of yet: its blocks, what is `known` of each point before, and its layout."""
 
     layout: Layout
@@ -61,10 +61,10 @@ class Planned:
     blocks: tuple[Block, ...]
 
 
-def planned(scenario: Scenario, folder: Path) -> Planned:
+def plan_scenario(scenario: Scenario, folder: Path) -> SweepPlan:
     """Return the sweep of a scenario. Raises `DataError` for data that cannot be used."""
     known = _of_points(scenario, folder)  # first, as it finds data that cannot be used
-    sweep, blocks = scenario.sweep, plan(scenario, folder)
+    sweep, blocks = scenario.sweep, scenario_blocks(scenario, folder)
     assert sweep is not None
     layout = Layout(
         grid=sweep.grid,
@@ -74,14 +74,14 @@ def planned(scenario: Scenario, folder: Path) -> Planned:
         labels=labels_of(scenario.record),
         attrs={"scenario": json.dumps(resolved(scenario))},
     )
-    return Planned(layout, known, blocks)
+    return SweepPlan(layout, known, blocks)
 
 
 class SweepRun:
     """A sweep under way: what is found of it, and what is `missing`, the blocks by their addresses."""
 
-    def __init__(self, sweep: Planned, store: BlockStore | None):
-        self._planned, self._store = sweep, store
+    def __init__(self, sweep: SweepPlan, store: BlockStore | None):
+        self._plan, self._store = sweep, store
         here = environment()
         self._addresses = [block.address(here) for block in sweep.blocks]
         self._found: dict[str, Arrays] = {}
@@ -112,9 +112,9 @@ class SweepRun:
 
     def results(self) -> Sweep:
         """Return the results, once nothing is missing."""
-        layout, failures = self._planned.layout, tuple(self._failures)
-        tables = _assembled(layout, self._planned.blocks, [self._found[address] for address in self._addresses])
-        return Sweep(sweep_dataset(layout, tables, self._planned.known, failures), failures)
+        layout, failures = self._plan.layout, tuple(self._failures)
+        tables = _assembled(layout, self._plan.blocks, [self._found[address] for address in self._addresses])
+        return Sweep(sweep_dataset(layout, tables, self._plan.known, failures), failures)
 
 
 def run_sweeps(sweeps: Iterable[SweepRun], workers: Workers, advanced: Callable[[SweepRun], None]) -> None:
@@ -168,7 +168,7 @@ def run_sweep(
     Raises:
         StoreError: Where a block cannot be stored.
     """
-    sweep = SweepRun(planned(scenario, folder), store)
+    sweep = SweepRun(plan_scenario(scenario, folder), store)
     run_sweeps([sweep], workers, lambda sweep: progress(sweep.progress))
     return sweep.results()
 
@@ -213,7 +213,7 @@ def _compute(sweeps: Sequence[PendingSweep], pool: Workers) -> None:
     def runs() -> Iterator[SweepRun]:
         for sweep in sweeps:
             try:
-                run = SweepRun(planned(sweep.scenario, sweep.folder), sweep.store)
+                run = SweepRun(plan_scenario(sweep.scenario, sweep.folder), sweep.store)
             except Exception as error:
                 sweep.future.set_exception(error)
             else:

@@ -28,9 +28,9 @@ from ..scenarios.sweep_settings import MOST_CELLS
 from ..scenarios.values import MOST_STEPS
 from ..solvers.field import check_step_count
 from . import workers
-from .cells import FLOW_OPTIONS, Ingredients, Maker, planned_cells
 from .dataset import RESERVED
-from .run import Planned, Sweep, SweepRun, run_sweeps
+from .function_recipe import FLOW_OPTIONS, Ingredients, Maker, plan_functions
+from .run import Sweep, SweepPlan, SweepRun, run_sweeps
 from .store import BlockStore, sweep_folder
 
 if TYPE_CHECKING:
@@ -182,14 +182,14 @@ def sweep(
     )
     _check_sendable(ingredients, jobs)
     description = json.dumps(_describe(make_network, problem, grid, ingredients, given))
-    planned = planned_cells(ingredients, grid, {"sweep": description})
+    plan = plan_functions(ingredients, grid, {"sweep": description})
     if folder is None:
-        return _compute(planned, None, jobs, progress)
+        return _compute(plan, None, jobs, progress)
     folder = user_path(folder)
     store = BlockStore(folder / BLOCKS)
     store.refuse_obstacles()
-    with sweep_folder(folder, planned.layout.attrs, overwrite=overwrite) as here:
-        found = _compute(planned, store, jobs, progress)
+    with sweep_folder(folder, plan.layout.attrs, overwrite=overwrite) as here:
+        found = _compute(plan, store, jobs, progress)
         view_of(found).write(here)
     return found
 
@@ -198,13 +198,13 @@ def _is_wide() -> bool:
     return bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
 
 
-def _compute(planned: Planned, store: BlockStore | None, jobs: int, progress: bool | ProgressCallback | None) -> Sweep:
+def _compute(plan: SweepPlan, store: BlockStore | None, jobs: int, progress: bool | ProgressCallback | None) -> Sweep:
     with report_progress(progress) as report, workers(jobs) as pool:
 
         def advanced(run: SweepRun) -> None:
             report(Progress("sweep", run.progress.done, run.progress.total, "initializations"))
 
-        run = SweepRun(planned, store)
+        run = SweepRun(plan, store)
         run_sweeps([run], pool, advanced)
         return run.results()
 

@@ -25,9 +25,9 @@ from ..kinds import reason_of
 from ..runtime.compiling import keep_programs_in, programs_folder
 from ..runtime.signals import ending_held
 from ..scenarios.runner import default_device, environment
+from .blocks import Block
 from .cluster import SCHEDULER_GONE, ClusterError, await_a_worker, connect
 from .compute import BlockResult, compute, failed_block
-from .work import Block
 
 if TYPE_CHECKING:
     from distributed import Client, as_completed

@@ -34,7 +34,7 @@ class Start:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class StartPlan:
     """What runs from the starts of a recipe: each run, and how many repetitions it has, the first ones.
 
     `flow` is the gradient flow, to which the centres of descents are compared even if it is not among the runs.
@@ -57,7 +57,7 @@ class Plan:
         repetitions_of_flow: int,
         critical: CriticalSettings | None = None,
         holds_out: bool = False,
-    ) -> "Plan":
+    ) -> "StartPlan":
         """Return the plan of a flow, of descents with their repetitions, and of the models that follow each descent."""
         runs = {flow: repetitions_of_flow} if repetitions_of_flow else {}
         runs |= descents
@@ -107,7 +107,7 @@ class Recipe(abc.ABC):
     wide: bool
 
     @abc.abstractmethod
-    def plan(self) -> Plan:
+    def plan(self) -> StartPlan:
         """Return what runs from each start."""
 
     @abc.abstractmethod

@@ -23,7 +23,7 @@ from ..scenarios.scenario import Scenario
 from ..scenarios.settings import DescentSettings, model_of_entry
 from ..scenarios.sweep_settings import SweepSettings
 from ..scenarios.values import content_of
-from .work import Block, Materials, Plan, Recipe, Start, blocks_of
+from .blocks import Block, Materials, Recipe, Start, StartPlan, blocks_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class ScenarioRecipe(Recipe):
         # Kinds in a user's own modules are imported where the recipe arrives.
         return _received, (self.folder, pickle.dumps([getattr(self, field.name) for field in fields(self)]))
 
-    def plan(self) -> Plan:
+    def plan(self) -> StartPlan:
         """Return the flow, the descents of the sweep, and the models of each."""
         flow, sweep = self.scenario.flow, self.sweep
         descents = {
@@ -55,7 +55,7 @@ class ScenarioRecipe(Recipe):
             for entry in sweep.descent
             for rate in entry.learning_rates
         }
-        return Plan.of(
+        return StartPlan.of(
             RunSpec(flow.make(), until=End(flow.t1, flow.max_steps)),
             descents,
             [model for _, model in map(model_of_entry, self.models) if model is not None],
@@ -100,7 +100,7 @@ def _received(folder: str, parts: bytes) -> ScenarioRecipe:
     return ScenarioRecipe(*pickle.loads(parts))
 
 
-def plan(scenario: Scenario, folder: Path) -> tuple[Block, ...]:
+def scenario_blocks(scenario: Scenario, folder: Path) -> tuple[Block, ...]:
     """Cut the sweep of `scenario` into blocks. The cut depends on the scenario alone."""
     sweep = scenario.sweep
     assert sweep is not None

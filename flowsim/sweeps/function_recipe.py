@@ -22,9 +22,9 @@ from ..runtime.identity import digest_of
 from ..scenarios.grid import Grid, name_of
 from ..solvers.field import checked_parts
 from ..theory import minimal_sharpness_bounds_of
+from .blocks import Block, Materials, Recipe, Start, StartPlan, blocks_of
 from .dataset import Layout
-from .run import Planned
-from .work import Block, Materials, Plan, Recipe, Start, blocks_of
+from .run import SweepPlan
 
 FLOW_OPTIONS = ("rtol", "atol", "t1", "max_steps")
 """Arguments of `integrate` that a sweep may run over."""
@@ -144,7 +144,7 @@ def codes_of(ingredients: Ingredients) -> str | None:
 
 
 @dataclass(frozen=True, eq=False)
-class CellRecipe(Recipe):
+class FunctionRecipe(Recipe):
     """A point of a grid: the ingredients of all, and the values there. `codes` is the digest of their functions."""
 
     ingredients: Ingredients
@@ -155,14 +155,14 @@ class CellRecipe(Recipe):
     wide: bool
     process: str = _PROCESS
 
-    def plan(self) -> Plan:
+    def plan(self) -> StartPlan:
         """Return the flow with the values here, the descents, and the models of each."""
         made, flow = self.ingredients, self.ingredients.flow_at(self.values)
         descents = {
             RunSpec(as_descent(made.optimizer(rate)), rate, End(steps=made.steps)): made.repetitions
             for rate in made.learning_rates
         }
-        return Plan.of(
+        return StartPlan.of(
             flow,
             descents,
             made.models.values(),
@@ -187,7 +187,7 @@ class CellRecipe(Recipe):
         )
 
 
-def planned_cells(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]) -> Planned:
+def plan_functions(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]) -> SweepPlan:
     """Return the sweep of ingredients over a grid. Makes the first network of every point, and its problem.
 
     Raises `ValueError` for a point where these cannot be made, or do not go together.
@@ -207,7 +207,7 @@ def planned_cells(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]
         structure, found = _check_point(ingredients, values)
         bounds.append(found)
         name = name_of(values, FLOW_OPTIONS)
-        recipe = CellRecipe(ingredients, values, codes, content | {"values": values}, structure, ingredients.wide)
+        recipe = FunctionRecipe(ingredients, values, codes, content | {"values": values}, structure, ingredients.wide)
         starts = ((Start(name, index, repetition, {}), 1.0) for repetition in range(ingredients.repetitions))
         # Cut at the same repetitions however many there are: more repetitions find the blocks of fewer.
         blocks += blocks_of(recipe, starts, least=batch, most=batch)
@@ -220,7 +220,7 @@ def planned_cells(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]
         attrs=attrs,
     )
     lower, upper = np.moveaxis(np.array(bounds).reshape(*grid.shape, 2), -1, 0)
-    return Planned(layout, {"sharpness_lower_bound": lower, "sharpness_upper_bound": upper}, tuple(blocks))
+    return SweepPlan(layout, {"sharpness_lower_bound": lower, "sharpness_upper_bound": upper}, tuple(blocks))
 
 
 def _check_point(ingredients: Ingredients, values: dict[str, Any]) -> tuple[str, tuple[float, float]]:
