@@ -163,3 +163,16 @@ def test_a_kind_that_declares_another_field_before_its_learning_rate_is_told_so(
         class Late(flowsim.Descent):
             momentum: float
             learning_rate: float
+
+
+class Forgetful(Plain):
+    def step(self, weights, gradient, memory):
+        return super().step(weights, gradient, memory)[0]
+
+
+@pytest.mark.parametrize("run", [flowsim.descend, lambda *a, optimizer, **o: flowsim.compare(*a, [optimizer], **o)])
+def test_a_step_that_leaves_out_its_memory_is_told_what_to_return(run, least_squares):
+    with pytest.raises(
+        TypeError, match=r"Forgetful\.step returns .*: expected the weights and the memory after a step"
+    ):
+        run(flowsim.DeepLinear([np.array([[0.5]])]), least_squares, optimizer=Forgetful(0.1), steps=3)

@@ -137,7 +137,14 @@ class Descent(Dynamics):
 
         `objective` is the function of the weights whose value and gradient `state` holds.
         """
-        return self.step(state.weights, state.gradient, state.memory)
+        moved, before = self.step(state.weights, state.gradient, state.memory), (state.weights, state.memory)
+        if jax.tree.structure(moved) != jax.tree.structure(before):
+            returned, expected = jax.tree.map(lambda _: "*", (moved, before))
+            raise TypeError(
+                f"{type(self).__name__}.step returns {returned}: expected the weights and the memory after a step, as "
+                f"{expected}; write return weights, memory, and return the first memory from remember"
+            )
+        return moved
 
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the descent with its numbers as arrays, so that another learning rate needs no new compilation.
