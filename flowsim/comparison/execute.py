@@ -32,7 +32,7 @@ def execute(
     checkpoint: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
-    """Make the runs of a plan that are not in `runs` yet, and add each to them as it ends.
+    """Make the runs of a plan that are not in `runs` yet, and add each to them as it ends: Ctrl-C loses none of these.
 
     Descents come first, then their forks, flows, which record at the times of all descents, and last the models of
     descents, which record at the centres of the oscillation of the descent that they follow. Runs keep their weights.
