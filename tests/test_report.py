@@ -19,7 +19,7 @@ from flowsim.dynamics import Outcome
 from flowsim.report.page.render import group_of_runs
 from flowsim.report.panels import TimeView, envelope_of
 from flowsim.report.panels.oscillation import middle_and_range
-from flowsim.report.panels.panel import Curve, Guide, Key, Mesh, Panel, axis_over
+from flowsim.report.panels.panel import Curve, Guide, Key, Mesh, Panel, axis_over, ordinates
 from flowsim.report.panels.view import Series, log_limits, time_view
 from flowsim.report.render_paper import _apart, figure_of
 from flowsim.report.style import Drawing
@@ -446,6 +446,23 @@ def test_panels_of_a_figure_have_their_mesh_their_bands_and_their_guides_and_eac
     assert [list(line.get_xdata()) for line in above.lines] == [[1.0, 1.0]]
     np.testing.assert_array_equal(above.collections[0].get_array().ravel(), [1.0, 2.0])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a run"]
+
+
+def test_a_panel_may_have_a_logit_axis_entries_of_the_legend_without_points_and_a_legend_of_nothing():
+    shares = np.array([0.001, 0.5, 0.999])
+    x = axis_over("share", "share", shares, logit=True, at=tuple(shares), ticks=("low", "half", "high"))
+    curves = [Curve(Key("run", "run", "a run", {"color": "C0"}), shares, 1 + shares)]
+    guide = Guide(3.0, dotted=True)
+    y = axis_over("value", "value", ordinates(curves, [guide, Guide(9.0, upright=True)]), start=0.0)
+    assert y.linear == (0.0, pytest.approx(3 + 0.05 * 1.999))
+    named = Panel("name", "", "", x, y, [*curves, Curve(Key("line", "line", "a line", {"color": "C1"}))], [guide])
+    empty = Panel("name", "", "", x, y, [], legend={"loc": "upper left"})
+    figure = figure_of([named, empty])
+    above, below = figure.axes
+    assert above.get_xscale() == "logit"
+    assert [label.get_text() for label in above.get_xticklabels()] == ["low", "half", "high"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a run", "a line"]
+    assert below.get_legend() is None
 
 
 def _oscillation():

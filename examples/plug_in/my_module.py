@@ -140,22 +140,25 @@ class NormsFigure(Figure):
 
     def draw(self, results):
         """Return the figure, from the stored numbers alone."""
-        import matplotlib.figure
+        from flowsim.report.panels import Curve, Key, Panel, abscissae, axis_over, ordinates
+        from flowsim.report.render_paper import figure_of
+        from flowsim.report.style import run_look
 
-        figure = matplotlib.figure.Figure(figsize=(3.3, 2.5), layout="constrained")
-        axes = figure.add_subplot()
-        dataset = results.trajectories if results.sweep is None else results.sweep
+        is_sweep = results.sweep is not None
+        dataset = results.sweep if is_sweep else results.trajectories
+        across = "scale of the initialization" if is_sweep else "time"
+        curves = []
         for number, run in enumerate(runs_of(dataset)):
             one = dataset.isel(run=number)
-            if results.sweep is None:
-                lines = axes.plot(one["time"], one["layer_norms"], color=f"C{number}")
+            if is_sweep:
+                x, norms = one["scale"], one["final_layer_norms"].mean("repetition").transpose("scale", ...)
             else:
-                means = one["final_layer_norms"].mean("repetition")
-                means = means.transpose("scale", ...)
-                lines = axes.plot(one["scale"], means, "o-", color=f"C{number}")
-            lines[0].set_label(run.label)
-        scaled = "scale of the initialization"
-        axes.set_xlabel("time" if results.sweep is None else scaled)
-        axes.set_ylabel(LayerNorms.label.symbol)
-        axes.legend(fontsize=7)
-        return figure
+                x, norms = one["time"], one["layer_norms"]
+            look = run_look(run) | ({} if is_sweep else {"marker": "none"})
+            key = Key("run", run.name, run.label, look)
+            for place, norm in enumerate(norms.values.T):
+                curves.append(Curve(key, x.values, norm, named=place == 0))
+        x = axis_over(across, across, abscissae(curves))
+        y = axis_over(LayerNorms.label.symbol, "norm of each block", ordinates(curves))
+        heading, description = "Norms", f"norm of each block against the {across}"
+        return figure_of([Panel("norms", heading, description, x, y, curves)])

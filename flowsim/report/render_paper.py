@@ -88,8 +88,8 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     ):
         if (symlog := described.symlog) is not None:
             set_scale("symlog", linthresh=symlog.until, linscale=symlog.decades)
-        elif described.logarithmic:
-            set_scale("log")
+        elif described.logit or described.logarithmic:
+            set_scale("logit" if described.logit else "log")
         nonlinear = symlog is not None or described.logarithmic
         if described.ticks is not None or (symlog is not None and described.at):
             axis.set_ticks(described.at, described.ticks)
@@ -133,7 +133,7 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
             title.set_fontsize(7.0)
     if panel.letter:
         axes.set_title(f"({panel.letter})", loc="left")
-    if panel.legend:
+    if panel.legend and axes.get_legend_handles_labels()[1]:
         axes.legend(**panel.legend)
 
 
@@ -150,6 +150,7 @@ def _draw_curve(axes: Axes, curve: Curve, *, positive: bool) -> None:
     y = np.where(np.isfinite(y) & ((y > 0) | (not positive)), y, np.nan)
     label = curve.key.label if curve.named else None
     look: dict[str, Any] = {"alpha": curve.alpha, **curve.key.look, **curve.look}
+    look |= {} if curve.line else {"linestyle": "none"}
     band = None if curve.low is None or curve.high is None else (x, curve.low[seen], curve.high[seen])
     if band is not None and not curve.line:
         axes.fill_between(*band, color=look["color"], linewidth=0, label=label, **curve.band)
@@ -160,7 +161,7 @@ def _draw_curve(axes: Axes, curve: Curve, *, positive: bool) -> None:
         look["markevery"] = np.unique(np.minimum(np.searchsorted(x, curve.marks), len(x) - 1)).tolist()
     axes.plot(x, y, label=label, **look)
     if band is not None:
-        behind = {"alpha": 0.3 * curve.alpha, "zorder": look["zorder"] - 0.5, **curve.band}
+        behind = {"alpha": 0.3 * curve.alpha, "zorder": look.get("zorder", 2.0) - 0.5, **curve.band}
         axes.fill_between(*band, color=look["color"], linewidth=0, **behind)
 
 

@@ -57,13 +57,12 @@ LIMITS: dict[str, Any] = {
     "zorder": 3.2,
 }
 INITIAL: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (6, 1.5, 1, 1.5)), "zorder": 2.6}
-POINTS: dict[str, Any] = {"color": "0.6", "linestyle": "none", "marker": "o", "markersize": 2.2, "zorder": 2.3}
+POINTS: dict[str, Any] = {"color": "0.6", "marker": "o", "markersize": 2.2, "zorder": 2.3}
 POINTS |= {"alpha": 1.0}  # also where the page shows them faint
 THRESHOLD: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2.05}
 THRESHOLD_ID = "threshold"
 """By which a legend knows the lines 2/η, which have no label of their own."""
 CROSSING: dict[str, Any] = {
-    "linestyle": "none",
     "marker": "*",
     "markersize": 8.0,
     "markerfacecolor": "white",
@@ -102,7 +101,7 @@ def run_look(run: Run, *, calm: bool = True) -> dict[str, Any]:
     if run.is_descent:
         return look
     number = zlib.crc32(run.dynamics.encode())
-    colour = _shade(_OTHER_MAPS[number % len(_OTHER_MAPS)], run.index, run.count)
+    colour = shade(run.index, run.count, _OTHER_MAPS[number % len(_OTHER_MAPS)])
     return look | {"color": colour, "linestyle": _OTHER_DASHES[number // 7 % len(_OTHER_DASHES)]}
 
 
@@ -111,14 +110,14 @@ def descent_look(index: int, count: int, *, calm: bool = True) -> dict[str, Any]
 
     A run that is not calm may oscillate: it is thinner, and lies behind the flow. All levels lie beneath the curves.
     """
-    colour = _shade("viridis", index, count)
+    colour = shade(index, count)
     place = {"zorder": 3.0, "linewidth": 1.0} if calm else {"zorder": 2.2, "linewidth": 0.7}
     return {"color": colour, "marker": _MARKERS[index % len(_MARKERS)], "markeredgecolor": "black", **place}
 
 
 def folder_colour(index: int, count: int) -> Any:
     """Return the colour of the `index`-th of `count` folders that are put side by side."""
-    return _FOLDER_COLOURS[index] if count <= len(_FOLDER_COLOURS) else _shade("viridis", index, count)
+    return _FOLDER_COLOURS[index] if count <= len(_FOLDER_COLOURS) else shade(index, count)
 
 
 def side_by_side_look(run: Run, number: int, colour: Any, *, calm: bool = True) -> dict[str, Any]:
@@ -132,7 +131,7 @@ def side_by_side_look(run: Run, number: int, colour: Any, *, calm: bool = True) 
     return descent_look(0, 1, calm=calm) | own | {"color": colour, "markeredgecolor": colour}
 
 
-def _shade(colours: str, index: int, count: int, *, darkest: float = 0.2, lightest: float = 0.85) -> Any:
-    """Return a colour from the part of a map that is neither taken for black nor lost on white."""
+def shade(index: int, count: int, colours: str = "viridis", *, darkest: float = 0.2, lightest: float = 0.85) -> Any:
+    """Return the `index`-th of `count` colours from the part of a map that is neither black nor lost on white."""
     share = index / (count - 1) if count > 1 else 0.4
     return matplotlib.colormaps[colours](darkest + share * (lightest - darkest))

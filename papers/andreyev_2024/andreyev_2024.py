@@ -10,8 +10,6 @@ import matplotlib.figure
 import numpy as np
 import xarray
 from jaxtyping import Array, Float, PyTree
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
 from pydantic_core import PydanticCustomError
 
 from flowsim.columns import GRADIENT_DESCENT, RecordedRun, Run, read_runs
@@ -19,8 +17,9 @@ from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
 from flowsim.probes import BatchSharpness, Label, MeanSquareSharpness, Moment, Probe, SharpnessGap
 from flowsim.problems import Problem
-from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, THRESHOLD, Drawing, set_ticks
+from flowsim.report.panels import INK, Axis, Curve, Guide, Key, Panel, axis_over, ordinates
+from flowsim.report.render_paper import figure_of
+from flowsim.report.style import THRESHOLD, shade
 from flowsim.report.sweeps import runs
 from flowsim.report.sweeps.intervals import quartiles
 from flowsim.results import Figure, Results
@@ -35,6 +34,12 @@ FULL = 0
 """The batch of gradient descent, all samples."""
 FIRST = 3e-3
 """The part of the time that is left out of the figure: records of single steps are too dense on its axis."""
+_KEYS = {
+    "sharpness": Key("sharpness", "S", "$S$", {"color": "black", "marker": "o"}),
+    "mean_square": Key("mean_square", "", "mean-square sharpness", {"color": "tab:blue", "marker": "s"}),
+    "batch_sharpness": Key("batch_sharpness", "", "batch sharpness", {"color": "tab:orange", "marker": "^"}),
+}
+_EDGE = Key(INK, "2/η", r"$2/\eta$", THRESHOLD | {"color": "0.3"})
 Series = Float[np.ndarray, " records"]
 Starts = Float[np.ndarray, " repetitions"]
 
@@ -115,10 +120,6 @@ def name_of(batch: int) -> str:
     return f"batch {batch}" if batch else "full batch"
 
 
-def _colour(place: int, count: int) -> Any:
-    return matplotlib.colormaps["viridis"](0.85 - 0.7 * place / max(1, count - 1))
-
-
 @dataclass(frozen=True)
 class Curvatures:
     """One run with its `batch` and learning rate, that goes on from another at the time `begins`, or from the start.
@@ -194,26 +195,29 @@ class Course(Figure):
     def draw(self, results: Results) -> matplotlib.figure.Figure:
         """Return two panels: the sharpness with three batches; the curvatures of one where the learning rate falls."""
         small, full, lower, larger = courses(results)
-        with matplotlib.rc_context(STYLE):
-            figure = Drawing(figsize=(6.6, 2.9), layout="constrained")
-            left, right = figure.subplots(1, 2)
-            for place, one in enumerate((small, larger, full)):
-                begins = f", from $t = {one.begins:.3g}$" if one is larger else ""
-                shown = one.t <= small.t[-1]
-                left.plot(
-                    one.t[shown], one.sharpness[shown], color=_colour(place, 3), label=f"{name_of(one.batch)}{begins}"
-                )
-            left.axhline(2 / small.rate, color="0.3", **THRESHOLD)
-            _draw_lower_rate(right, small, lower)
-            left.set(xlabel="time $t$", ylabel="sharpness $S$", title=rf"$\eta = {small.rate:g}$")
-            right.set(xlabel="time $t$", ylabel="curvature")
-            right.set_title(rf"{name_of(small.batch)}, $\eta = {small.rate:g}$, then ${lower.rate:g}$")
-            for axes in (left, right):
-                axes.set(xscale="log", ylim=(0, None), xlim=(FIRST * full.t[-1], full.t[-1]))
-                axes.title.set_fontsize(8)
-                axes.legend(loc="lower right")
-                set_ticks(axes)
-        return figure
+        before, sharpness, curvatures = small.t <= lower.begins, [], []
+        for place, one in enumerate((small, larger, full)):
+            name = name_of(one.batch) + (f", from $t = {one.begins:.3g}$" if one is larger else "")
+            shown = one.t <= small.t[-1]
+            key = Key("batch", name, name, {"color": shade(2 - place, 3)})
+            sharpness.append(Curve(key, one.t[shown], one.sharpness[shown]))
+        t = np.concatenate([small.t[before], lower.t])
+        for name, key in _KEYS.items():
+            values = np.concatenate([getattr(small, name)[before], getattr(lower, name)])
+            curvatures.append(Curve(key, t, values, look={"linewidth": 0.8, "marker": "none"}))
+        edge = np.array([2 / small.rate, 2 / small.rate, 2 / lower.rate, 2 / lower.rate])
+        curvatures.append(Curve(_EDGE, np.array([0, lower.begins, lower.begins, lower.t[-1]]), edge))
+        last, corner, at_edge = float(full.t[-1]), {"loc": "lower right"}, [Guide(2 / small.rate, _EDGE)]
+        x = Axis("time $t$", "time t", (0.0, last), (FIRST * last, last), logarithmic=True)
+        left = axis_over("sharpness $S$", "sharpness", ordinates(sharpness, at_edge), start=0.0)
+        right = axis_over("curvature", "curvature", ordinates(curvatures), start=0.0)
+        rate, words = rf"$\eta = {small.rate:g}$", "curvature against time"
+        then = f"{name_of(small.batch)}, {rate}, then ${lower.rate:g}$"
+        panels = [
+            Panel("sharpness", "Sharpness", "S against time", x, left, sharpness, at_edge, title=rate, legend=corner),
+            Panel("curvature", "Curvature", words, x, right, curvatures, title=then, legend=corner),
+        ]
+        return figure_of(panels, (6.6, 2.9), columns=2)
 
 
 def _kind_of_fork(fork: ForkSettings, batch: int | None, rate: float) -> str:
@@ -224,18 +228,6 @@ def _kind_of_fork(fork: ForkSettings, batch: int | None, rate: float) -> str:
     if fork.schedule is not None or fork.learning_rates or other is None:
         return "other"
     return "full batch" if other == FULL else "larger batch" if other > (batch or 0) else "other"
-
-
-def _draw_lower_rate(axes: Axes, before: Curvatures, after: Curvatures) -> None:
-    """Draw the curvatures before and after the learning rate falls, beside 2/η."""
-    first = before.t <= after.begins
-    t = np.concatenate([before.t[first], after.t])
-    names = {"sharpness": "$S$", "mean_square": "mean-square sharpness", "batch_sharpness": "batch sharpness"}
-    for place, (key, label) in enumerate(names.items()):
-        values = np.concatenate([getattr(before, key)[first], getattr(after, key)])
-        axes.plot(t, values, color=("black", "tab:blue", "tab:orange")[place], label=label, linewidth=0.8)
-    edge = np.array([2 / before.rate, 2 / before.rate, 2 / after.rate, 2 / after.rate])
-    axes.plot([0, after.begins, after.begins, after.t[-1]], edge, color="0.3", label=r"$2/\eta$", **THRESHOLD)
 
 
 def course_claims(small: Curvatures, full: Curvatures, lower: Curvatures, larger: Curvatures) -> list[Claim]:
@@ -478,41 +470,30 @@ class Plateaus(Figure):
     def draw(self, results: Results) -> matplotlib.figure.Figure:
         """Return two panels over the batch: curvatures times η/2, and the gap; medians over the starts, quartiles."""
         found = plateaus(results.required("sweep"))
-        late = _batches(_late(found))
-        early = _early(found)
-        with matplotlib.rc_context(STYLE):
-            figure = Drawing(figsize=(6.6, 2.7), layout="constrained")
-            left, right = figure.subplots(1, 2)
-            looks = {"sharpness": ("black", "o", "$S$"), "mean_square": ("tab:blue", "s", "mean-square sharpness")}
-            looks["batch_sharpness"] = ("tab:orange", "^", "batch sharpness")
-            for name, (colour, marker, label) in looks.items():
-                _draw_over_batches(left, late, name, color=colour, marker=marker, label=label)
-            left.axhline(1, color="0.3", label=r"$2/\eta$", **THRESHOLD)
-            for chosen, colour in ((early, "0.6"), (late, "black")):
+        late, gaps = _batches(_late(found)), []
+        curvatures = [_over_batches(late, name, key) for name, key in _KEYS.items()]
+        for chosen, colour in ((_early(found), "0.6"), (late, "black")):
+            for name, words, marker, line in (("gap", "measured", "o", "-"), ("predicted", "predicted", "D", ":")):
                 if chosen:
-                    when = f"step {chosen[0].steps}"
-                    _draw_over_batches(right, chosen, "gap", color=colour, marker="o", label=f"measured, {when}")
-                    _draw_over_batches(
-                        right, chosen, "predicted", color=colour, marker="D", linestyle=":", label=f"predicted, {when}"
-                    )
-            left.set(ylabel=r"curvature $\times\, \eta/2$", ylim=(0, None))
-            right.set(ylabel=r"gap $1 - \eta S/2$", yscale="log")
-            for axes in (left, right):
-                axes.set(xlabel="batch", xscale="log")
-                axes.xaxis.set_major_locator(FixedLocator([one.batch for one in late]))
-                axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
-                axes.xaxis.set_minor_locator(NullLocator())
-                set_ticks(axes)
-            legend_above(figure, most_columns=4)
-        return figure
+                    label = f"{words}, step {chosen[0].steps}"
+                    key = Key(name, label, label, {"color": colour, "marker": marker, "linestyle": line})
+                    gaps.append(_over_batches(chosen, name, key))
+        at = tuple(float(one.batch) for one in late)
+        x, words = axis_over("batch", "batch", np.array(at), logarithmic=True, at=at), "curvature times η/2"
+        edge = [Guide(1.0, _EDGE)]
+        left = axis_over(r"curvature $\times\, \eta/2$", words, ordinates(curvatures, edge), start=0.0)
+        right = axis_over(r"gap $1 - \eta S/2$", "gap 1 − ηS/2", ordinates(gaps), logarithmic=True)
+        panels = [
+            Panel("curvature", "Curvature", f"{words} over the batch", x, left, curvatures, edge, edge=_EDGE.label),
+            Panel("gap", "Gap below 2/η", "gap below 2/η over the batch", x, right, gaps),
+        ]
+        return figure_of(panels, (6.6, 2.7), columns=2)
 
 
-def _draw_over_batches(axes: Axes, chosen: list[Plateau], name: str, **look: Any) -> None:
-    """Draw medians over the starts, and quartiles as a band; on a logarithmic axis of what is positive alone."""
+def _over_batches(chosen: list[Plateau], name: str, key: Key) -> Curve:
+    """Return the curve of medians over the starts, with quartiles as a band."""
     values = quartiles(np.array([getattr(one, name) for one in chosen]))
-    batches = [one.batch for one in chosen]
-    axes.fill_between(batches, values.low, values.high, color=look["color"], alpha=0.2, linewidth=0)
-    axes.plot(batches, values.estimate, **look)
+    return Curve(key, np.array([one.batch for one in chosen], float), values.estimate, values.low, values.high)
 
 
 def _unrecorded(scenario: Scenario, option: str, batches: set[int]) -> Iterable[PydanticCustomError]:

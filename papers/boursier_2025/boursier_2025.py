@@ -16,8 +16,9 @@ from pydantic_core import PydanticCustomError
 
 from flowsim.data import Data, DataSource
 from flowsim.kinds import validation_error
-from flowsim.report.panels import INK, Axis, Curve, Key, Panel, axis_over
+from flowsim.report.panels import INK, Axis, Curve, Key, Panel, abscissae, axis_over
 from flowsim.report.render_paper import figure_of
+from flowsim.report.style import shade
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
@@ -153,21 +154,20 @@ class Grokking(Figure):
         found = courses(results.required("sweep"))
         left, right, dots = [], [], {"linestyle": ":"}
         for number, course in enumerate(found):
-            shade = matplotlib.colormaps["viridis"](0.9 - 0.8 * number / max(1, len(found) - 1))
+            colour = shade(len(found) - 1 - number, len(found)) if course.decay else "black"
             name = rf"$\lambda = 10^{{{np.log10(course.decay):.3g}}}$" if course.decay else "no decay"
-            key = Key("run", name, name, {"color": shade if course.decay else "black", "linewidth": 1.0})
+            key = Key("run", name, name, {"color": colour, "linewidth": 1.0})
             left.append(Curve(key, course.t, course.test_risk))
             left.append(Curve(key, course.t, course.risk, named=False, look=dots))
             if course.decay:
                 right.append(Curve(key, course.decay * course.t, course.test_risk, named=False))
-        trained, none = "on the training samples", np.zeros(0)
-        left.append(Curve(Key(INK, trained, trained, {"color": "0.4", **dots}), none, none))
+        trained = "on the training samples"
+        left.append(Curve(Key(INK, trained, trained, {"color": "0.4", **dots})))
         y = Axis("risk without decay", "risk without decay", (0.0, 1e3), (1e-12, 1e3), logarithmic=True)
         panels = []
         for label, words, curves in ((r"time $t$", "time t", left), (r"slow time $\lambda t$", "slow time λt", right)):
-            times = np.concatenate([none, *(curve.x for curve in curves)])
-            x = axis_over(label, words, times, logarithmic=True)
-            panels.append(Panel("risk", "Risk", f"risk against {words}", x, y, tuple(curves)))
+            x = axis_over(label, words, abscissae(curves), logarithmic=True)
+            panels.append(Panel("risk", "Risk", f"risk against {words}", x, y, curves))
         return figure_of(panels, (6.6, 2.7), columns=2, sharey="row")
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -14,7 +14,6 @@ import matplotlib.figure
 import numpy as np
 import xarray
 from jaxtyping import Array, Float, PyTree
-from matplotlib.axes import Axes
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
@@ -25,8 +24,9 @@ from flowsim.kinds import validation_error
 from flowsim.networks import DeepLinear, NetworkRecipe, split
 from flowsim.probes import Label, Moment, Probe
 from flowsim.problems import LinearRegression, Problem
-from flowsim.report.render_paper import legend_above
-from flowsim.report.style import BOUND, STYLE, Drawing, set_ticks
+from flowsim.report.panels import Axis, Curve, Guide, Key, Panel, axis_over, ordinates
+from flowsim.report.render_paper import figure_of
+from flowsim.report.style import shade
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
@@ -374,57 +374,58 @@ class SaddleToSaddle(Figure):
 
 def saddle_to_saddle(courses: list[Course]) -> matplotlib.figure.Figure:
     """Return the figure; the risks are those of the first draw."""
-    depths, scales = sorted({one.depth for one in courses}), sorted({one.scale for one in courses}, reverse=True)
-    with matplotlib.rc_context(STYLE):
-        figure = Drawing(figsize=(6.6, 3.6), layout="constrained")
-        panels = figure.subplots(2, max(1, len(depths)), sharey="row", squeeze=False)
-        for (above, below), depth in zip(panels.T, depths, strict=False):  # one empty panel where every start failed
-            here = [one for one in courses if one.depth == depth]
-            first = min(one.draw for one in here)
-            _draw_risks(above, [one for one in here if one.draw == first], scales)
-            _draw_eigenvalues(below, here)
-            above.set_title(f"$L = {depth}$", loc="right", fontsize=7)
-            above.set(xscale="log", yscale="log", xlabel="time $t$")
-            below.set(xscale="log", yscale="log", xlabel="scale")
-            for axes in (above, below):
-                set_ticks(axes)
-        panels[0, 0].set_ylabel("excess risk")
-        panels[1, 0].set_ylabel(r"$-\lambda_{\min}$ of the Hessian")
-        panels[0, 0].plot([], [], label=r"least $\Vert\nabla R\Vert$ between jumps", **{**_STOP, "color": "white"})
-        legend_above(figure)
-    return figure
+    by_depth = [list(group) for _, group in itertools.groupby(courses, key=lambda one: one.depth)] or [[]]
+    scales = sorted({one.scale for one in courses}, reverse=True)
+    below = [_eigenvalues(here, scales) for here in by_depth]
+    values = np.concatenate([ordinates(panel.curves, panel.guides) for panel in below])
+    y = axis_over(r"$-\lambda_{\min}$ of the Hessian", "−λ_min of the Hessian", values, logarithmic=True)
+    panels = [*(_risks(here, scales) for here in by_depth), *(replace(panel, y=y) for panel in below)]
+    return figure_of(panels, (6.6, 3.6), columns=len(by_depth), sharey="row")
 
 
-_STOP: dict[str, Any] = {"marker": "o", "markersize": 2.8, "linestyle": "none", "markeredgecolor": "black"}
-
-
-def _draw_risks(axes: Axes, courses: list[Course], scales: list[float]) -> None:
-    """Draw the risk from each scale, the smaller the darker, its stops, and the levels of the saddles."""
-    jumps = np.concatenate([one.jumps for one in courses])
+def _risks(courses: list[Course], scales: list[float]) -> Panel:
+    """Return the risk from each scale, the smaller the darker, its stops, and the levels of the saddles."""
+    first = [one for one in courses if one.draw == courses[0].draw]  # none where every start failed
+    jumps = np.concatenate([np.zeros(0), *(one.jumps for one in first)])
     known = jumps[np.isfinite(jumps)]
-    begin, end = (known.min() / 10, 3 * known.max()) if known.size else (1e-3, 1.0)
-    for one in courses:
-        share = scales.index(one.scale) / max(1, len(scales) - 1)
-        colour = matplotlib.colormaps["viridis"](0.85 - 0.75 * share)
-        axes.plot(np.maximum(one.time, begin), one.risk, color=colour, label=f"scale {one.scale:g}")
-        axes.plot(one.stop_time[1:-1], one.stop_risk[1:-1], color=colour, zorder=3, **_STOP)
-    levels = courses[0].levels[:-1]
-    for level in levels:
-        axes.axhline(level, **BOUND)
-    axes.set(xlim=(begin, end), ylim=(levels[-1] / 30, levels[0] * 3))
+    begin, end = (float(known.min()) / 10, 3 * float(known.max())) if known.size else (1e-3, 1.0)
+    levels = [Guide(float(level), dotted=True) for one in first[:1] for level in one.levels[:-1]]
+    limits = (levels[-1].value / 30, 3 * levels[0].value) if levels else (0.1, 1.0)
+    stop = {"marker": "o", "markersize": 2.8, "markeredgecolor": "black", "zorder": 3.0}
+    curves = []
+    for one in first:
+        name = f"scale {one.scale:g}"
+        key = Key("scale", name, name, {"color": shade(len(scales) - 1 - scales.index(one.scale), len(scales))})
+        curves.append(Curve(key, np.maximum(one.time, begin), one.risk))
+        curves.append(Curve(key, one.stop_time[1:-1], one.stop_risk[1:-1], line=False, named=False, look=stop))
+    least = Key("stop", "", r"least $\Vert\nabla R\Vert$ between jumps", {"color": "white", **stop})
+    curves.append(Curve(least, line=False))
+    return Panel(
+        "risk",
+        "Excess risk",
+        "excess risk against time",
+        Axis("time $t$", "time t", (0.0, end), (begin, end), logarithmic=True),
+        Axis("excess risk", "excess risk", limits, limits, logarithmic=True),
+        curves,
+        levels,
+        title=f"$L = {courses[0].depth}$" if courses else "",
+    )
 
 
-def _draw_eigenvalues(axes: Axes, courses: list[Course]) -> None:
-    """Draw −λ_min at each stop over the scale, a line for each draw, and 2s_(r+1) for two layers."""
-    groups = [list(group) for _, group in itertools.groupby(courses, key=lambda one: one.draw)]
-    for rank, target in enumerate(courses[0].teacher):
-        look: dict[str, Any] = {"color": f"C{rank}", "marker": "os^Dv<P"[rank % 7], "markersize": 2.6}
-        for number, group in enumerate(groups):
-            scales, lowest = [one.scale for one in group], [-one.lowest[rank] for one in group]
-            label = "_" if number else f"rank {rank}"
-            axes.plot(scales, lowest, label=label, alpha=0.45 if number else 1.0, **look)
-        if courses[0].depth == 2:
-            axes.axhline(2 * target, **BOUND)
+def _eigenvalues(courses: list[Course], scales: list[float]) -> Panel:
+    """Return −λ_min at each stop over the scale, a line for each draw, and 2s_(r+1) for two layers."""
+    groups, curves, guides = itertools.groupby(courses, key=lambda one: one.draw), [], []
+    for number, group in enumerate(list(group) for _, group in groups):
+        across = np.array([one.scale for one in group])
+        for rank, lowest in enumerate(np.array([-one.lowest for one in group]).T):
+            look = {"color": f"C{rank}", "marker": "os^Dv<P"[rank % 7], "markersize": 2.6}
+            key = Key("rank", f"rank {rank}", f"rank {rank}", look)
+            curves.append(Curve(key, across, lowest, alpha=0.45 if number else 1.0, named=not number))
+    if courses and courses[0].depth == 2:
+        guides = [Guide(2 * float(target), dotted=True) for target in courses[0].teacher]
+    x = axis_over("scale", "scale", np.array(scales), logarithmic=True)
+    y = Axis("", "", (0.0, 1.0))  # that of all depths
+    return Panel("lowest", "Lowest eigenvalue", "−λ_min over the scale", x, y, curves, guides)
 
 
 def claims(courses: list[Course]) -> list[Claim]:

@@ -13,8 +13,9 @@ from pydantic_core import PydanticCustomError
 from flowsim.columns import read_runs
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
-from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, THRESHOLD, THRESHOLD_ID, Drawing, set_ticks
+from flowsim.report.panels import INK, Axis, Curve, Guide, Key, Panel, Symlog, abscissae, axis_over, ordinates
+from flowsim.report.render_paper import figure_of
+from flowsim.report.style import BOUND, THRESHOLD, THRESHOLD_ID, shade
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
@@ -150,26 +151,21 @@ class WarmUp(Figure):
     def draw(self, results: Results) -> matplotlib.figure.Figure:
         """Return one panel: medians over the time of warm-up with quartiles, and 2/S(0) in the median."""
         found = tolerances(results.required("sweep"))
-        with matplotlib.rc_context(STYLE):
-            figure = Drawing(figsize=(3.3, 2.7), layout="constrained")
-            axes = figure.subplots()
-            for number, one in enumerate(found):
-                colour = matplotlib.colormaps["viridis"](0.15 + 0.6 * number / max(1, len(found) - 1))
-                low, high = np.quantile(one.largest, (0.25, 0.75), axis=1)
-                way = "rises" if one.sharpens else "falls"
-                axes.fill_between(one.times, low, high, color=colour, alpha=0.2, linewidth=0)
-                axes.plot(
-                    one.times, one.median, "o-", color=colour, label=f"scale {one.scale:g}: S {way} along the flow"
-                )
-                axes.axhline(2 / np.median(one.first), color=colour, linestyle=":", linewidth=1.0)
-            axes.plot([], [], color="0.4", linestyle=":", label="$2/S(0)$")
-            warm = found[0].times[found[0].times > 0]
-            axes.set_xscale("symlog", linthresh=float(warm.min()), linscale=0.5)
-            axes.set(yscale="log", xlabel="time of warm-up $T$", ylabel=r"largest learning rate $\eta$")
-            axes.set_xlim(-0.1 * float(warm.min()), 1.3 * float(warm.max()))
-            set_ticks(axes)
-            legend_above(figure, most_columns=1)
-        return figure
+        curves, guides = [], []
+        for number, one in enumerate(found):
+            name = f"scale {one.scale:g}: S {'rises' if one.sharpens else 'falls'} along the flow"
+            key = Key("scale", name, name, {"color": shade(number, len(found)), "marker": "o"})
+            low, high = np.quantile(one.largest, (0.25, 0.75), axis=1)
+            curves.append(Curve(key, one.times, one.median, low, high))
+            guides.append(Guide(2 / float(np.median(one.first)), key, dotted=True))
+        curves.append(Curve(Key(INK, "2/S(0)", "$2/S(0)$", BOUND | {"color": "0.4"})))
+        warm = found[0].times[found[0].times > 0]
+        limits = (-0.1 * float(warm.min()), 1.3 * float(warm.max()))
+        scale = Symlog(float(warm.min()), limits, 0.5)
+        x, name = Axis("time of warm-up $T$", "time of warm-up T", limits, symlog=scale), "largest learning rate"
+        y = axis_over(rf"{name} $\eta$", f"{name} η", ordinates(curves, guides), logarithmic=True)
+        panel = Panel("rate", "Largest learning rate", f"{name} over {x.words}", x, y, curves, guides)
+        return figure_of([panel], (3.3, 2.7))
 
 
 def tolerance_claims(found: list[Tolerance]) -> Iterable[Claim]:
@@ -276,20 +272,18 @@ class Course(Figure):
 
     def draw(self, results: Results) -> matplotlib.figure.Figure:
         """Return one panel: the sharpness after every warm-up, and 2/η(t) dashed, in the same colour."""
-        found = warm_ups(results)
-        with matplotlib.rc_context(STYLE):
-            figure = Drawing(figsize=(3.3, 2.9), layout="constrained")
-            axes = figure.subplots()
-            for number, one in enumerate(found):
-                colour = matplotlib.colormaps["viridis"](0.1 + 0.75 * number / max(1, len(found) - 1))
-                shown = (one.t > 0) & (one.sharpness < 1e2 * found[0].sharpness[0])
-                name = f"$T = {one.time:g}$" + (", diverges" if one.diverged else "")
-                axes.plot(one.t[shown], one.sharpness[shown], color=colour, label=name)
-                axes.plot(one.t[one.t > 0], one.edge[one.t > 0], color=colour, gid=THRESHOLD_ID, **THRESHOLD)
-            axes.set(xscale="log", yscale="log", xlabel="time $t$", ylabel="sharpness $S$")
-            set_ticks(axes)
-            legend_above(figure, edge=r"$2/\eta(t)$")
-        return figure
+        found, curves = warm_ups(results), []
+        for number, one in enumerate(found):
+            name = f"$T = {one.time:g}$" + (", diverges" if one.diverged else "")
+            key = Key("warm-up", name, name, {"color": shade(number, len(found))})
+            shown = (one.t > 0) & (one.sharpness < 1e2 * found[0].sharpness[0])
+            edge = (one.t[one.t > 0], one.edge[one.t > 0])
+            curves.append(Curve(key, one.t[shown], one.sharpness[shown]))
+            curves.append(Curve(key, *edge, named=False, look=THRESHOLD | {"gid": THRESHOLD_ID}))
+        x = axis_over("time $t$", "time t", abscissae(curves), logarithmic=True)
+        y = axis_over("sharpness $S$", "sharpness S", ordinates(curves), logarithmic=True)
+        words = "sharpness against time"
+        return figure_of([Panel("sharpness", "Sharpness", words, x, y, curves, edge=r"$2/\eta(t)$")], (3.3, 2.9))
 
 
 @dataclass(frozen=True)

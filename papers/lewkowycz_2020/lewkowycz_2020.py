@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, final
+from typing import Annotated, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -12,7 +12,6 @@ import matplotlib.figure
 import numpy as np
 import xarray
 from jaxtyping import Array, Float
-from matplotlib.axes import Axes
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
@@ -20,8 +19,9 @@ from flowsim.columns import place_of, read_runs
 from flowsim.data import Data, DataSource
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
-from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, THRESHOLD, Drawing, set_ticks
+from flowsim.report.panels import Axis, Curve, Guide, Key, Panel
+from flowsim.report.render_paper import figure_of
+from flowsim.report.style import shade
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
@@ -162,52 +162,42 @@ class Phases(Figure):
 
     def draw(self, results: Results) -> matplotlib.figure.Figure:
         """Return two panels over ηS(0): the sharpness at the end, and the largest risk on the way."""
-        highest_peak, single = 1e6, _single(results)
-        with matplotlib.rc_context(STYLE):
-            figure = Drawing(figsize=(3.3, 3.9), layout="constrained")
-            upper, lower = figure.subplots(2, 1, sharex=True)
-            _draw_sharpness(upper, descents_of(results.required("sweep")))
-            for axes in (upper, lower):
-                for boundary in (LAZY_ENDS, DIVERGENT_BEGINS):
-                    axes.axvline(boundary, color="0.4", **THRESHOLD)
-                axes.set_yscale("log")
-                axes.set_xlim(0, 4.5)
-                set_ticks(axes)
-            upper.set_ylim(1e-3, 3.0)
-            lower.set_ylim(0.3, highest_peak)
-            if single is not None:
-                _draw_single(upper, lower, single, of_diverged=highest_peak / 2)
-            upper.set_ylabel("sharpness at the end, $S/S(0)$")
-            lower.set_ylabel("largest risk, $R/R(0)$")
-            lower.set_xlabel(r"$\eta S(0)$")
-            for name, place in {"lazy": 1.0, "catapult": 3.0, "divergent": 4.25}.items():
-                upper.text(place, 1.35, name, ha="center", va="bottom", fontsize=7)
-            legend_above(figure)
+        descents, single = descents_of(results.required("sweep")), _single(results)
+        last, highest_peak = 4.5, 1e6
+        upper, lower = [], []
+        widths = np.unique(descents.width)
+        for number, width in enumerate(widths):  # those that did not diverge
+            part = descents.select((descents.width == width) & ~descents.diverged)
+            look = {"color": shade(number, len(widths)), "marker": "s^Dv"[number % 4], "zorder": 2.6}
+            look |= {"markersize": 2.2, "markeredgewidth": 0}
+            key = Key("width", f"n = {width:g}", rf"$n = {width:g}$", look)
+            upper.append(Curve(key, part.product, part.kept, line=False))
+        if single is not None:
+            products = np.linspace(0.02, last, 1200)
+            exact = single.recursion_ends(products, steps=4000)
+            line = {"color": "0.35", "linewidth": 0.7, "zorder": 2.3}
+            dots = {"color": "black", "marker": "o", "markersize": 3.2, "zorder": 3.2}
+            recursion = Key("recursion", "exact recursion", "exact recursion", line)
+            start = Key("start", f"one start, n = {single.width}", rf"one start, $n = {single.width}$", dots)
+            upper.append(Curve(recursion, products, exact.kernel))
+            upper.append(Curve(start, single.product, single.kept, line=False))
+            lost = np.isnan(single.kept)  # shown at half of the highest peak
+            lower.append(Curve(recursion, products, np.where(exact.diverged, np.nan, exact.peak)))
+            lower.append(Curve(start, single.product[~lost], single.peak[~lost], line=False))
+            peaks = np.full(lost.sum(), highest_peak / 2)
+            lower.append(Curve(start, single.product[lost], peaks, line=False, named=False, look={"marker": "^"}))
+        guides = [Guide(end, upright=True, look={"color": "0.4"}) for end in (LAZY_ENDS, DIVERGENT_BEGINS)]
+        x, panels = Axis(r"$\eta S(0)$", "ηS(0)", (0.0, last)), []
+        for label, words, limits, curves in (
+            ("sharpness at the end, $S/S(0)$", "sharpness at the end", (1e-3, 3.0), upper),
+            ("largest risk, $R/R(0)$", "largest risk", (0.3, highest_peak), lower),
+        ):
+            y = Axis(label, words, limits, limits, logarithmic=True)
+            panels.append(Panel("phases", words.capitalize(), f"{words} over ηS(0)", x, y, curves, guides))
+        figure = figure_of(panels, (3.3, 3.9), sharex="col")
+        for name, place in {"lazy": 1.0, "catapult": 3.0, "divergent": 4.25}.items():
+            figure.axes[0].text(place, 1.35, name, ha="center", va="bottom", fontsize=7)
         return figure
-
-
-def _draw_sharpness(axes: Axes, descents: "Descents") -> None:
-    """Draw every descent of the sweep that did not diverge, a look for each width."""
-    widths = np.unique(descents.width)
-    for number, width in enumerate(widths):
-        part = descents.select((descents.width == width) & ~descents.diverged)
-        colour = matplotlib.colormaps["viridis"](0.25 + 0.6 * number / max(1, len(widths) - 1))
-        look = {"linestyle": "none", "marker": "s^Dv"[number % 4], "markersize": 2.2, "color": colour}
-        axes.plot(part.product, part.kept, label=rf"$n = {width:g}$", zorder=2.6, markeredgewidth=0, **look)
-
-
-def _draw_single(upper: Axes, lower: Axes, single: "Single", *, of_diverged: float) -> None:
-    """Draw the descents from one start, and the recursion from there; those that diverged stand at `of_diverged`."""
-    products = np.linspace(0.02, upper.get_xlim()[1], 1200)
-    exact = single.recursion_ends(products, steps=4000)
-    line: dict[str, Any] = {"color": "0.35", "linewidth": 0.7, "zorder": 2.3}
-    upper.plot(products, exact.kernel, label="exact recursion", **line)
-    lower.plot(products, np.where(exact.diverged, np.nan, exact.peak), **line)
-    dots: dict[str, Any] = {"linestyle": "none", "color": "black", "markersize": 3.2, "zorder": 3.2}
-    upper.plot(single.product, single.kept, "o", label=rf"one start, $n = {single.width}$", **dots)
-    lost = np.isnan(single.kept)
-    lower.plot(single.product[~lost], single.peak[~lost], "o", **dots)
-    lower.plot(single.product[lost], np.full(lost.sum(), of_diverged), "^", **dots)
 
 
 class Descents(NamedTuple):

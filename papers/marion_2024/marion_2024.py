@@ -2,9 +2,9 @@
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import equinox as eqx
 import jax
@@ -13,8 +13,6 @@ import matplotlib.figure
 import numpy as np
 import xarray
 from jaxtyping import Array, ArrayLike, Float, PyTree
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 from pydantic_core import PydanticCustomError
 
 from flowsim.curvature import inner_product, sharpness_gradient
@@ -23,7 +21,9 @@ from flowsim.kinds import validation_error
 from flowsim.networks import split
 from flowsim.probes import Label, Moment, Probe
 from flowsim.problems import Problem
-from flowsim.report.style import BOUND, STYLE, Drawing, set_ticks
+from flowsim.report.panels import Axis, Curve, Guide, Key, Panel, abscissae, axis_over, ordinates
+from flowsim.report.render_paper import figure_of
+from flowsim.report.style import shade
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
@@ -170,68 +170,39 @@ class Sharpening(Figure):
 def sharpening(curves: "list[SharpnessCurve]") -> matplotlib.figure.Figure:
     """Return the figure: above, the first flow from each scale at a middle depth; below, all of them."""
     depths = sorted({one.depth for one in curves})
-    with matplotlib.rc_context(STYLE):
-        figure = Drawing(figsize=(3.3, 5.4), layout="constrained")
-        sharpness, rate, rise = figure.subplots(3, 1)
-        if depths:
-            shown = depths[len(depths) // 2]
-            _draw_curves(sharpness, rate, [one for one in curves if one.depth == shown])
-            sharpness.set_title(f"L = {shown}", loc="right", fontsize=7)
-            _draw_rises(rise, curves, depths)
-        for axes in (sharpness, rate):
-            _set_axis_of_fall(axes)
-        for axes in (sharpness, rise):
-            axes.set_yscale("log")
-        for axes in (sharpness, rate, rise):
-            set_ticks(axes)
-        sharpness.set_ylabel(r"sharpness $S/S(\infty)$")
-        rate.set_ylabel(r"rate $\dot S/\max|\dot S|$")
-        rate.set_xlabel("fraction of risk reduction")
-        rise.set_xlabel("scale of the initialization")
-        rise.set_ylabel(r"rise $\max S/S(0)$")
-    return figure
-
-
-def _draw_curves(sharpness: Axes, rate: Axes, curves: "list[SharpnessCurve]") -> None:
-    """Draw the first curve of each scale, the larger the lighter, against the fraction of risk reduction."""
-    scales = sorted({one.scale for one in curves})
-    for number, scale in enumerate(scales):
-        one = next(curve for curve in curves if curve.scale == scale)
-        look = {"color": _shade(number, len(scales)), "linewidth": 1.2}
+    shown = depths[len(depths) // 2] if depths else None  # where no flow moved
+    first = {one.scale: one for one in reversed(curves) if one.depth == shown}
+    sharpness, rates, rises = [], [], []
+    for number, (scale, one) in enumerate(sorted(first.items())):
+        key = Key("scale", f"{scale:g}", f"{scale:g}", {"color": shade(number, len(first)), "linewidth": 1.2})
         inside = (one.fallen > 0) & (one.fallen < 1)
-        fallen = one.fallen[inside]
-        sharpness.plot(fallen, (one.sharpness / one.sharpness[-1])[inside], label=f"{scale:g}", **look)
-        rate.plot(fallen, (one.rate / np.nanmax(np.abs(one.rate)))[inside], **look)
-    rate.axhline(0, **BOUND)
-    sharpness.legend(ncols=2, loc="lower right", handlelength=1.2, title="scale", title_fontsize=7)
-
-
-def _set_axis_of_fall(axes: Axes) -> None:
-    ticks = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
-    axes.set_xscale("logit")
-    axes.set_xlim(ticks[0], ticks[-1])
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FixedFormatter([f"{tick:g}" for tick in ticks]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _draw_rises(axes: Axes, curves: "list[SharpnessCurve]", depths: list[int]) -> None:
-    """Draw every flow as a point, and the median of each cell as a line, a look for each depth."""
+        sharpness.append(Curve(key, one.fallen[inside], (one.sharpness / one.sharpness[-1])[inside]))
+        rates.append(Curve(key, one.fallen[inside], (one.rate / np.nanmax(np.abs(one.rate)))[inside], named=False))
     medians = cell_medians(curves, lambda one: one.rise)
     for number, depth in enumerate(depths):
-        look: dict[str, Any] = {"color": _shade(number, len(depths)), "marker": "os^Dv<P"[number % 7]}
-        flows = [one for one in curves if one.depth == depth]
+        look = {"color": shade(number, len(depths)), "marker": "os^Dv<P"[number % 7]}
+        key, flows = Key("depth", f"L = {depth}", f"L = {depth}", look), [one for one in curves if one.depth == depth]
         aside = 1 + 0.012 * (number - (len(depths) - 1) / 2)
-        scales = [one.scale * aside for one in flows]
-        axes.plot(scales, [one.rise for one in flows], linestyle="none", alpha=0.35, **{**look, "markersize": 1.8})
-        axes.plot(list(medians[depth]), list(medians[depth].values()), label=f"L = {depth}", **look)
-    axes.axhline(1, **BOUND)
-    axes.legend(loc="upper right")
-
-
-def _shade(number: int, count: int) -> Any:
-    return matplotlib.colormaps["viridis"](0.1 + 0.78 * number / max(1, count - 1))
+        points = np.array([(one.scale * aside, one.rise) for one in flows]).T
+        rises.append(Curve(key, *points, alpha=0.35, line=False, named=False, look={"markersize": 1.8}))
+        rises.append(Curve(key, *np.array(list(medians[depth].items())).T))
+    at = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
+    fall = "fraction of risk reduction"
+    x = Axis(fall, fall, (at[0], at[-1]), logit=True, at=at, ticks=tuple(f"{tick:g}" for tick in at))
+    scale = axis_over("scale of the initialization", "scale of the initialization", abscissae(rises))
+    ratios = {"ncols": 2, "loc": "lower right", "handlelength": 1.2, "title": "scale", "title_fontsize": 7}
+    zero, start = [Guide(0.0, dotted=True)], [Guide(1.0, dotted=True)]
+    up = axis_over(r"sharpness $S/S(\infty)$", "sharpness", ordinates(sharpness), logarithmic=True)
+    rate = axis_over(r"rate $\dot S/\max|\dot S|$", "rate", ordinates(rates, zero))
+    rise = axis_over(r"rise $\max S/S(0)$", "rise", ordinates(rises, start), logarithmic=True)
+    title = f"L = {shown}" if depths else ""
+    above = Panel("sharpness", "Sharpness", f"sharpness over the {fall}", replace(x, label=""), up, sharpness)
+    panels = [
+        replace(above, title=title, legend=ratios),
+        Panel("rate", "Rate", f"rate over the {fall}", x, rate, rates, zero),
+        Panel("rise", "Rise", "rise over the scale", scale, rise, rises, start, legend={"loc": "upper right"}),
+    ]
+    return figure_of(panels, (3.3, 5.4))
 
 
 Records = Float[np.ndarray, " records"]

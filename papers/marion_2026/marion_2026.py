@@ -17,9 +17,9 @@ from flowsim.comparison.edge_statements import models_of
 from flowsim.comparison.models import GRADIENT
 from flowsim.kinds import validation_error
 from flowsim.probes import Oscillation
-from flowsim.report.panels import Axis, Curve, Guide, Key, Panel, axis_over
+from flowsim.report.panels import Axis, Curve, Guide, Key, Panel, axis_over, ordinates
 from flowsim.report.render_paper import figure_of
-from flowsim.report.style import FLOW
+from flowsim.report.style import FLOW, shade
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
 from flowsim.theory import Claim, listed, mark_outside_sweep, unmeasured
@@ -66,27 +66,26 @@ class AtTheEdge(Figure):
         sharpness = [Curve(gradient_flow, flow.along("time"), flow.along("sharpness").astype(float))]
         amplitude, guides = [], []
         for number, one in enumerate(descents):  # wide and pale; models look the same at every learning rate
-            colour = matplotlib.colormaps["viridis"](0.2 + 0.65 * number / len(descents))
-            wide = {"color": colour, "linewidth": 3.6, "solid_capstyle": "round", "alpha": 0.55, "zorder": 2.1}
+            wide = {"color": shade(number, len(descents)), "linewidth": 3.6, "alpha": 0.55, "zorder": 2.1}
+            wide |= {"solid_capstyle": "round"}
             key = Key("run", f"GD, η = {one.learning_rate:.3g}", rf"GD, $\eta = {one.learning_rate:.3g}$", wide)
             guides.append(Guide(2 / one.learning_rate, key, r"$2/\eta$"))
             sharpness.append(Curve(key, one.times, one.sharpness))
             amplitude.append(Curve(key, one.times, one.amplitude))
             looks = (("#b2182b", (0, (4, 1))), ("#08306b", (0, (1, 1))), ("#7a3b9c", (0, (5, 1, 1, 1))))
-            for (shade, dashes), model in zip(itertools.cycle(looks), one.models, strict=False):
-                look = {"color": shade, "linestyle": dashes, "linewidth": 1.3, "zorder": 3.0}
+            for (colour, dashes), model in zip(itertools.cycle(looks), one.models, strict=False):
+                look = {"color": colour, "linestyle": dashes, "linewidth": 1.3, "zorder": 3.0}
                 key = Key("model", f"{model.name} flow", f"{model.name} flow", look)
                 sharpness.append(Curve(key, one.times, model.sharpness))
                 amplitude.append(Curve(key, one.times, model.amplitude))
         highest = max((float(one.amplitude.max()) for one in descents), default=1.0)
         last, limits = max((float(one.times[-1]) for one in descents), default=1.0), (1e-4, max(3 * highest, 1e-3))
-        x, values = Axis(r"time $t = \eta k$", "time t = ηk", (0.0, last)), [curve.y for curve in sharpness]
-        values = np.concatenate([*values, [guide.value for guide in guides]])
+        x, words = Axis(r"time $t = \eta k$", "time t = ηk", (0.0, last)), "amplitude of the oscillation"
+        values = ordinates(sharpness, guides)
         up = axis_over("sharpness at the centre", "sharpness at the centre", values, logarithmic=True)
-        words = "amplitude of the oscillation"
         panels = [
-            Panel("sharpness", "Sharpness", "sharpness against time", x, up, tuple(sharpness), tuple(guides)),
-            Panel("amplitude", "Amplitude", words, x, Axis(words, words, limits, limits, True), tuple(amplitude)),
+            Panel("sharpness", "Sharpness", "sharpness against time", x, up, sharpness, guides),
+            Panel("amplitude", "Amplitude", words, x, Axis(words, words, limits, limits, True), amplitude),
         ]
         return figure_of(panels, (3.3, 4.2), sharex="col")
 

@@ -3,7 +3,7 @@
 And the central flow with room for more eigenvalues at the edge, for networks of several outputs.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -11,15 +11,14 @@ import matplotlib.figure
 import numpy as np
 import xarray
 from jaxtyping import Bool, Float
-from matplotlib.axes import Axes
 from pydantic_core import PydanticCustomError
 
 from flowsim.columns import Run
 from flowsim.comparison.centres import DISTANCE, OSCILLATION, SHARPNESS
 from flowsim.kinds import validation_error
 from flowsim.probes import SquaredNorm
-from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, Drawing, set_ticks
+from flowsim.report.panels import Axis, Curve, Guide, Key, Panel, axis_over, ordinates
+from flowsim.report.render_paper import figure_of
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
@@ -143,38 +142,38 @@ class WhichModel(Figure):
 
     def draw(self, results: Results) -> matplotlib.figure.Figure:
         """Return four panels: closeness over reach, and sharpness, amplitude and onset over those of descent."""
-        found = seen(results.required("sweep"))
-        with matplotlib.rc_context(STYLE):
-            figure = Drawing(figsize=(6.6, 4.6), layout="constrained")
-            (closer, sharpness), (amplitude, onset) = figure.subplots(2, 2)
-            for model, colour in zip(found.models, COLOURS, strict=False):
-                look = {"color": colour, "marker": "o", "markersize": 3.5, "linestyle": "", "alpha": 0.7}
-                closer.plot(found.reach, model.closer, label=f"{model.name} flow", markeredgewidth=0, **look)
-            closer.axhline(1.0, color="0.5", linewidth=0.8)
-            closer.axvline(1.0, color="0.5", linewidth=0.8, linestyle=":")
-            closer.set(xlabel=r"$\eta S/2$ where the gradient flow ends", ylabel="closer than the gradient flow")
-            wide = found.reach.max(initial=1.0) > 10 * found.reach.min(initial=1.0)
-            closer.set(xscale="log" if wide else "linear", yscale="log")
-            set_ticks(closer)
-            _strip(sharpness, found, "sharpness", lambda model: model.sharpness[found.oscillates])
-            _strip(amplitude, found, "amplitude", lambda model: model.amplitude)
-            _strip(onset, found, "onset", lambda model: model.onset)
-            legend_above(figure)
-        return figure
-
-
-def _strip(axes: Axes, found: Seen, what: str, values: Callable[[Told], Cells]) -> None:
-    """Draw a column of points for each model, beside each other, and its median."""
-    for number, (model, colour) in enumerate(zip(found.models, COLOURS, strict=False)):
-        known = np.sort(values(model)[np.isfinite(values(model))])
-        place = number + np.linspace(-0.25, 0.25, len(known)) if len(known) > 1 else np.full(len(known), number)
-        axes.plot(place, known, "o", color=colour, markersize=3, alpha=0.7, markeredgewidth=0)
-        if len(known):
-            axes.plot([number - 0.35, number + 0.35], [np.median(known)] * 2, color="0.1", linewidth=1.4)
-    axes.axhline(1.0, color="0.5", linewidth=0.8, zorder=0)
-    axes.set_xticks(range(len(found.models)), [model.name for model in found.models])
-    axes.set_xlim(-0.6, len(found.models) - 0.4)
-    axes.set(ylabel=f"{what} over that of descent")
+        found, thin = seen(results.required("sweep")), {"color": "0.5", "linewidth": 0.8}
+        dots = {"marker": "o", "markersize": 3.0, "markeredgewidth": 0}
+        keyed = [
+            (Key("model", f"{model.name} flow", f"{model.name} flow", {"color": colour, **dots}), model)
+            for model, colour in zip(found.models, COLOURS, strict=False)
+        ]
+        level = Guide(1.0, look=thin | {"linestyle": "-", "zorder": 0})
+        guides = (level, Guide(1.0, upright=True, dotted=True, look=thin))
+        curves = tuple(Curve(key, found.reach, model.closer, alpha=0.7, line=False) for key, model in keyed)
+        reach, words = np.append(found.reach, 1.0), "where the gradient flow ends"
+        wide = bool(reach.max() > 10 * reach.min())
+        x = axis_over(rf"$\eta S/2$ {words}", f"ηS/2 {words}", reach, logarithmic=wide)
+        name = "closer than the gradient flow"
+        y = axis_over(name, name, ordinates(curves, guides), logarithmic=True)
+        panels = [Panel("closer", "Closer", f"{name} over ηS/2", x, y, curves, guides)]
+        models = tuple(model.name for model in found.models)
+        x = Axis("", "model", (-0.6, len(models) - 0.4), ticks=models, at=tuple(map(float, range(len(models)))))
+        middle = {"color": "0.1", "linewidth": 1.4, "marker": "none"}
+        for quantity in ("sharpness", "amplitude", "onset"):  # a column of points for each model, and its median
+            strips = []
+            for place, (key, model) in enumerate(keyed):
+                values = getattr(model, quantity)[found.oscillates]
+                known = np.sort(values[np.isfinite(values)])
+                aside = np.linspace(-0.25, 0.25, len(known)) if len(known) > 1 else np.zeros(len(known))
+                strips.append(Curve(key, place + aside, known, alpha=0.7, line=False, named=False))
+                if len(known):
+                    median = np.full(2, np.median(known))
+                    strips.append(Curve(key, place + np.array([-0.35, 0.35]), median, named=False, look=middle))
+            name = f"{quantity} over that of descent"
+            y = axis_over(name, name, ordinates(strips, [level]))
+            panels.append(Panel(quantity, quantity.capitalize(), name, x, y, strips, (level,)))
+        return figure_of(panels, (6.6, 4.6), columns=2)
 
 
 def model_claims(found: Seen, *, share: float = 0.9) -> Iterator[Claim]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, final
+from typing import Annotated, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,15 +11,14 @@ import matplotlib.figure
 import numpy as np
 import xarray
 from jaxtyping import Array, Float
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from flowsim.data import Data, DataSource
 from flowsim.kinds import validation_error
-from flowsim.report.render_paper import legend_above
-from flowsim.report.style import STYLE, THRESHOLD, Drawing, set_ticks
+from flowsim.report.panels import INK, Curve, Guide, Key, Panel, abscissae, axis_over, ordinates
+from flowsim.report.render_paper import figure_of
+from flowsim.report.style import THRESHOLD, shade
 from flowsim.report.sweeps import runs
 from flowsim.report.sweeps.intervals import Interval, quartiles
 from flowsim.results import Figure, Results
@@ -236,49 +235,36 @@ class NormAndSharpness(Figure):
         """Return four panels over η/η_c: norm, sharpness, and the test risks of sparsest and densest teacher."""
         found = limits_of(results.required("sweep"))
         features = results.scenario["data"]["features"]
-        with matplotlib.rc_context(STYLE):
-            figure = Drawing(figsize=(6.6, 3.9), layout="constrained")
-            (norm, sharpness), (sparse, dense) = figure.subplots(2, 2, sharex=True)
-            norm.set_xscale("log")  # before the limits are known, which are to be above zero
-            for number, one in enumerate(found):
-                look = {
-                    "color": matplotlib.colormaps["viridis"](0.15 + 0.55 * number / (len(found) - 1)),
-                    "marker": "os^D"[number % 4],
-                    "label": f"teacher of {one.nonzero} of {features} features",
-                }
-                panels = [(norm, one.norm), (sharpness, one.sharpness)]
-                panels += [
-                    (axes, one.test_risk) for axes, shown in ((sparse, 0), (dense, len(found) - 1)) if number == shown
-                ]
-                for axes, values in panels:
-                    _draw(axes, one, values, look)
-            low, high = norm.get_xlim()
-            beyond = np.geomspace(1, high)
-            sharpness.plot(beyond, 1 / beyond, color="black", label=r"$2/\eta$", **THRESHOLD)
-            for axes in (norm, sharpness, sparse, dense):
-                axes.axvline(
-                    1, color="0.4", linewidth=0.7, linestyle=":", zorder=2.0, label=r"$\eta_c = 2/S$ of the flow"
-                )
-                axes.axhline(1, color="0.75", linewidth=0.6, zorder=1.9)
-                set_ticks(axes)
-            norm.xaxis.set_major_locator(FixedLocator([0.1, 0.2, 0.3, 0.5, 1.0, 1.5, 2.0]))
-            norm.xaxis.set_minor_locator(NullLocator())
-            norm.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-            norm.set(xlim=(low, high), ylabel=r"$\Vert W \Vert^2$ over the flow's")
-            sharpness.set_ylabel("sharpness over the flow's")
-            sparse.set(yscale="log", ylabel=f"test risk over the flow's,\n{_features(found[0])}")
-            dense.set_ylabel(f"test risk over the flow's,\n{_features(found[-1])}")
-            for axes in (sparse, dense):
-                axes.set_xlabel(r"learning rate over the critical one, $\eta/\eta_c$")
-            legend_above(figure)
-        return figure
-
-
-def _draw(axes: Axes, limits: Limits, values: Runs, look: dict[str, Any]) -> None:
-    """Draw median and quartiles."""
-    places, found = limits.course(values)
-    axes.plot(places, found.estimate, markersize=2.4, markeredgewidth=0, **look)
-    axes.fill_between(places, found.low, found.high, color=look["color"], alpha=0.2, linewidth=0, zorder=1.95)
+        norms, sharpness, risks = [], [], []
+        for number, one in enumerate(found):
+            look = {"color": shade(number, len(found)), "marker": "os^D"[number % 4]}
+            name = f"teacher of {one.nonzero} of {features} features"
+            key = Key("teacher", name, name, look | {"markersize": 2.4, "markeredgewidth": 0})
+            for curves, values in ((norms, one.norm), (sharpness, one.sharpness), (risks, one.test_risk)):
+                places, spread = one.course(values)
+                curves.append(Curve(key, places, spread.estimate, spread.low, spread.high))
+        places = abscissae((*norms, *sharpness, *risks))
+        at, name = (0.1, 0.2, 0.3, 0.5, 1.0, 1.5, 2.0), "learning rate over the critical one"
+        ticks = {"at": at, "ticks": tuple(f"{value:g}" for value in at)}
+        x = axis_over(rf"{name}, $\eta/\eta_c$", name, places, logarithmic=True, **ticks)
+        beyond, look = np.geomspace(1, x.limits[1]), {"color": "0.4", "linewidth": 0.7}
+        sharpness.append(Curve(Key(INK, "2/η", r"$2/\eta$", THRESHOLD | {"color": "black"}), beyond, 1 / beyond))
+        critical = Key(INK, "η_c", r"$\eta_c = 2/S$ of the flow", look | {"linestyle": ":"})
+        guides = (
+            Guide(1.0, critical, upright=True, dotted=True, look=look),
+            Guide(1.0, look={"color": "0.75", "linewidth": 0.6, "linestyle": "-", "zorder": 1.9}),
+        )
+        panels = []
+        for label, words, curves in (
+            (r"$\Vert W \Vert^2$ over the flow's", "‖W‖² over the flow's", norms),
+            ("sharpness over the flow's", "sharpness over the flow's", sharpness),
+            (f"test risk over the flow's,\n{_features(found[0])}", "test risk over the flow's", risks[:1]),
+            (f"test risk over the flow's,\n{_features(found[-1])}", "test risk over the flow's", risks[-1:]),
+        ):
+            y = axis_over(label, words, ordinates(curves, guides), logarithmic=len(panels) == 2)  # of the sparsest
+            curves = (*curves, Curve(critical))  # for the legend
+            panels.append(Panel("limits", words.capitalize(), f"{words} over η/η_c", x, y, curves, guides))
+        return figure_of(panels, (6.6, 3.9), columns=2, sharex="all")
 
 
 def claims(found: list[Limits]) -> list[Claim]:

@@ -15,7 +15,7 @@ from flowsim.columns import RecordedRun, read_runs
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
 from flowsim.probes import NormalizedMargin
-from flowsim.report.panels import INK, Axis, Curve, Key, Panel, axis_over
+from flowsim.report.panels import INK, Axis, Curve, Key, Panel, axis_over, ordinates
 from flowsim.report.render_paper import figure_of
 from flowsim.report.style import BOUND, run_look
 from flowsim.results import Figure, Results
@@ -74,10 +74,10 @@ class RiskOverTime(Figure):
         times = np.array([1 / margin**2, last])
         curves.append(Curve(Key(INK, "1/(γ²t)", r"$1/(\gamma^2 t)$", BOUND), times, 1 / (margin**2 * times)))
         x = Axis(r"time $t = \eta k$", "time t = ηk", (0, last), (0.2, 3 * last), logarithmic=True)
-        y = axis_over(r"risk $R$", "risk R", np.concatenate([curve.y for curve in curves]), logarithmic=True)
+        y = axis_over(r"risk $R$", "risk R", ordinates(curves), logarithmic=True)
         bottom = min(course.risk[-1] for course in (flow, *descents[:1])) / 30
         y = replace(y, log=(bottom, y.log[1] if y.log else 1.0))
-        return figure_of([Panel("risk", "Risk", "risk against time", x, y, tuple(curves))], (3.3, 2.7))
+        return figure_of([Panel("risk", "Risk", "risk against time", x, y, curves)], (3.3, 2.7))
 
 
 @dataclass(frozen=True)

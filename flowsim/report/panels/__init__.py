@@ -13,7 +13,10 @@ from .panel import (
     Guide as Guide,
     Key as Key,
     Panel as Panel,
+    Symlog as Symlog,
+    abscissae as abscissae,
     axis_over as axis_over,
+    ordinates as ordinates,
     subsample as subsample,
 )
 from .plane import PATH as PATH, plane_panels as plane_panels

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from ...columns import SHARPNESS, RecordedRun
 from ..style import FLOW, THRESHOLD, run_look
-from .panel import INK, Axis, Curve, Key, Mesh, Panel, Symlog, data_limits, label_of, subsample
+from .panel import INK, Axis, Curve, Key, Mesh, Panel, Symlog, data_limits, label_of, ordinates, subsample
 from .spectrum import NODES, Spectra
 from .trajectories import TrajectoryPanels
 
@@ -66,14 +66,13 @@ def spectrum_panels(panels: TrajectoryPanels) -> list[Panel]:
         if np.isfinite(edge).any():
             look = THRESHOLD | {"color": run_look(run.run)["color"]}
             curves.append(Curve(Key(INK, "", "", look), times, edge, named=False))
-        above.append(replace(panel, curves=tuple(curves)))
+        above.append(replace(panel, curves=curves))
         below.append(_ends(shares, edges, bottom, named=not below))
-    every = [column for curves in below for curve in curves for column in (curve.y, curve.low, curve.high)]
-    top = data_limits(np.concatenate([column for column in every if column is not None]), logarithmic=True)
+    top = data_limits(ordinates(curve for curves in below for curve in curves), logarithmic=True)
     limits = (bottom, 1.0 if top is None else top[1])
     share = Axis("share in a bin", "share in a bin", limits, limits, logarithmic=True)
     words = "distribution of the eigenvalues at the start and at the end"
-    beneath = [Panel("spectrum-ends", words, words, eigenvalues(2), share, tuple(curves)) for curves in below]
+    beneath = [Panel("spectrum-ends", words, words, eigenvalues(2), share, curves) for curves in below]
     return [*above, replace(beneath[0], legend={"loc": "upper right"}), *beneath[1:]]
 
 

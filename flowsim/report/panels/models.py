@@ -11,7 +11,7 @@ from ...columns import RecordedRun, read_runs
 from ...comparison.centres import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
 from ...comparison.edge_statements import models_of
 from ..style import FLOW, THRESHOLD
-from .panel import INK, Curve, Guide, Key, Panel, axis_over
+from .panel import INK, Curve, Guide, Key, Panel, abscissae, axis_over, ordinates
 
 # Wide and pale: what models are to follow lies below them.
 _CENTRE: dict[str, Any] = {"color": "0.72", "linewidth": 3.6, "solid_capstyle": "round", "zorder": 2.1}
@@ -80,7 +80,7 @@ def _panels(
             if run.outcome.stays and len(x) and there[-1]:  # at rest, to the end of the axis
                 x, y = np.append(x, max(end if log else 0.0, x[-1])), np.append(y, y[-1])
             curves.append(Curve(key, x, y))
-        values = np.concatenate([curve.y for curve in curves])
+        values = ordinates(curves)
         y = axis_over(label, label, values, logarithmic=logarithmic)
         if quantity == risk and len(lowest := curves[0].y):
             y = replace(y, log=(float(lowest.min()) / 3, 2 * float(lowest.max())))
@@ -94,7 +94,6 @@ def _panels(
             elif descent.last_threshold <= top:
                 name = r"$2/\eta$" if of_descent else "edge"
                 guides.append(Guide(float(descent.last_threshold), edge, name))
-        every = np.concatenate([curve.x for curve in curves])
-        x = axis_over(r"time $t = \eta k$" if descent.run.is_descent else r"time $t$", "time", every)
+        x = axis_over(r"time $t = \eta k$" if descent.run.is_descent else r"time $t$", "time", abscissae(curves))
         x = replace(x, log=log, logarithmic=log is not None)
-        yield Panel(f"models-{quantity}", label, label, x, y, tuple(curves), tuple(guides))
+        yield Panel(f"models-{quantity}", label, label, x, y, curves, guides)

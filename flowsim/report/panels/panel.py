@@ -3,7 +3,7 @@
 What quantities are called stands here too, in plain text and in Matplotlib's mathematics.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,8 +56,9 @@ class Axis:
     `logarithmic` is the scale at first, and `log` is `None` where nothing is positive. In a figure `symlog` replaces
     both scales. `last` is where the last curve ends, which may be far beyond the limits. `at` are the points that all
     curves share, in words `places`; `ticks` are names of the points `at`, as of values that are no numbers. Of an axis
-    without such points `most_ticks` limits the number of ticks; those of `integers` are whole numbers.
-    A figure has the label in the size `label_size`, in points, where there is little room.
+    without such points `most_ticks` limits the number of ticks; those of `integers` are whole numbers. In a figure
+    fractions may have a `logit` scale, which spreads both ends of (0, 1), and the label the size `label_size`, in
+    points, where there is little room.
     """
 
     label: str
@@ -73,6 +74,7 @@ class Axis:
     most_ticks: int | None = None
     label_size: float | None = None
     integers: bool = False
+    logit: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -98,18 +100,18 @@ class Key:
 class Curve:
     """A line through points, or with `line=False` the points alone; from `low` to `high` there may be a band.
 
-    With `line=False` a band is drawn alone; `band` holds its look in figures. Markers stand at the values `marks` of x.
-    `named` tells whether the curve is in the legend of a figure. Of two curves of one key, as the sides of a
-    statement, `side` says which this is. `look` holds what differs from the look of the key, in figures alone but for
-    the dashes.
+    Without points it is an entry of the legend alone. With `line=False` a band is drawn alone; `band` holds its look in
+    figures. Markers stand at the values `marks` of x. `named` tells whether the curve is in the legend of a figure. Of
+    two curves of one key, as the sides of a statement, `side` says which this is. `look` holds what differs from the
+    look of the key, in figures alone but for the dashes.
 
     Where x is not time, a point may be where the run was at one of the `times`; with `frames`, a row for each of the
     `times`, the whole curve changes: `y` is the last row.
     """
 
     key: Key
-    x: np.ndarray
-    y: np.ndarray
+    x: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    y: np.ndarray = field(default_factory=lambda: np.zeros(0))
     low: np.ndarray | None = None
     high: np.ndarray | None = None
     marks: np.ndarray | None = None
@@ -172,9 +174,9 @@ class Panel:
     description: str
     x: Axis
     y: Axis
-    curves: tuple[Curve, ...]
-    guides: tuple[Guide, ...] = ()
-    overlays: tuple[Curve, ...] = ()
+    curves: Sequence[Curve]
+    guides: Sequence[Guide] = ()
+    overlays: Sequence[Curve] = ()
     told: tuple[tuple[str, str], ...] = (("x", "x"), ("y", "y"))
     title: str = ""
     statistic: str = ""
@@ -216,8 +218,24 @@ def data_limits(values: np.ndarray, *, logarithmic: bool = False, margin: float 
     return (10.0 ** (low - room), 10.0 ** (high + room)) if logarithmic else (low - room, high + room)
 
 
-def axis_over(label: str, words: str, values: np.ndarray, *, logarithmic: bool = False, **options: Any) -> Axis:
-    """Return an axis that holds all values; it is logarithmic only where one of them is positive."""
-    log = data_limits(values, logarithmic=True)
-    linear = data_limits(values) or (0.0, 1.0)
+def abscissae(curves: Iterable[Curve]) -> np.ndarray:
+    """Return all points of curves along the horizontal axis of a panel."""
+    return np.concatenate([np.zeros(0), *(curve.x for curve in curves)])
+
+
+def ordinates(curves: Iterable[Curve], guides: Iterable[Guide] = ()) -> np.ndarray:
+    """Return all that curves, their bands and the guides across a panel show on its vertical axis."""
+    parts = [part for curve in curves for part in (curve.y, curve.low, curve.high) if part is not None]
+    return np.concatenate([np.zeros(0), *parts, [guide.value for guide in guides if not guide.upright]])
+
+
+def axis_over(
+    label: str, words: str, values: np.ndarray, *, logarithmic: bool = False, start: float | None = None, **options: Any
+) -> Axis:
+    """Return an axis that holds all values; it is logarithmic only where one of them is positive.
+
+    A linear axis begins at `start` if it is given.
+    """
+    log, (low, high) = data_limits(values, logarithmic=True), data_limits(values) or (0.0, 1.0)
+    linear = (low if start is None else start, high)
     return Axis(label, words, linear, log, logarithmic=logarithmic and log is not None, **options)

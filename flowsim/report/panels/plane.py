@@ -14,7 +14,7 @@ from .trajectories import TrajectoryPanels
 
 PATH, SHARPEST = "path_weights", "path_sharpest"
 _START = Key("start", "start", "start", CROSSING)
-_END: dict[str, Any] = {"linestyle": "none", "markersize": 5.0, "markeredgecolor": "black", "zorder": 5}
+_END: dict[str, Any] = {"markersize": 5.0, "markeredgecolor": "black", "zorder": 5}
 
 
 def plane_panels(panels: TrajectoryPanels) -> list[Panel]:
@@ -110,4 +110,4 @@ def _panel(
     x, y = (Axis(one, one, limit) for one, limit in zip(named, limits, strict=True))
     description = f"{said}, {beside}" if beside else said
     told = (("t", "t"), (words[0].partition(" (")[0], "x"), (words[1].partition(" (")[0], "y"))
-    return Panel(name, heading, description, x, y, tuple(curves), overlays=tuple(overlays), told=told)
+    return Panel(name, heading, description, x, y, curves, overlays=overlays, told=told)

@@ -100,7 +100,7 @@ class SideBySidePanels:
             panels[0],
             x=_union([panel.x for panel in panels]),
             y=_union([panel.y for panel in panels]),
-            curves=tuple(curves),
+            curves=curves,
             guides=tuple(self._guides(known, panels)),
             overlays=(*self._legend(known), *_overlays(known, panels)),
         )
@@ -125,19 +125,18 @@ class SideBySidePanels:
 
     def _legend(self, known: Mapping[str, TrajectoryPanels]) -> Iterator[Curve]:
         """Yield curves without points, which name in the legend of a figure the folders, and then the runs."""
-        none = np.zeros(0)
         for name, part in known.items():
             look = {"color": part.keys[0].look["color"], "linewidth": 1.8}
             shown = printable(name).replace("$", r"\$")
             # Matplotlib leaves out of a legend what begins with an underscore.
-            yield Curve(Key(INK, name, f" {shown}" if shown.startswith("_") else shown, look), none, none)
+            yield Curve(Key(INK, name, f" {shown}" if shown.startswith("_") else shown, look))
         looks: dict[Any, tuple[str, Mapping[str, Any]]] = {}
         for key, run in (pair for part in known.values() for pair in part.keyed_runs):
             looks.setdefault(_identity(run.run), (run.run.label, key.look))
         if len(looks) > 1:
             for label, look in looks.values():
                 grey = {**look, "color": "0.35"} | ({"markeredgecolor": "0.35"} if "marker" in look else {})
-                yield Curve(Key(INK, label, label, grey), none, none)
+                yield Curve(Key(INK, label, label, grey))
 
 
 _INK = Key(INK, "", "", {"color": "0.35"})

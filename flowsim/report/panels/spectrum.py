@@ -90,7 +90,7 @@ def spectrum_panel(panels: TrajectoryPanels, *, light: int = 60_000, frames: int
     y = Axis("share in a bin", "share in a bin", (0.0, 1.05 * float(every.max())), log and (bottom, log[1]), True)
     said = "share of the eigenvalues in each bin at the time of the slider"
     told = (("eigenvalue about", "place"), ("share", "share"))
-    return Panel("spectrum", "Spectrum of the Hessian", said, x, y, tuple(curves), told=told)
+    return Panel("spectrum", "Spectrum of the Hessian", said, x, y, curves, told=told)
 
 
 def _place(values: float | np.ndarray, linear: float) -> np.ndarray:

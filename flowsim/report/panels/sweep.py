@@ -8,11 +8,11 @@ import numpy as np
 import xarray
 
 from ...columns import GRADIENT_DESCENT, MEASURES, Run
-from ...formatting import format_number
+from ...formatting import format_number, subsample
 from ..style import BOUND, FLOW, INITIAL, POINTS, run_look
 from ..sweeps import runs
 from ..sweeps.intervals import Interval, quartiles, share_interval
-from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Panel, axis_over, edge_in_words, label_of, subsample
+from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Panel, axis_over, edge_in_words, label_of, ordinates
 
 DIVERGED, CRITICAL = "diverged", "critical"
 MEDIANS = "medians of runs that did not diverge, of GF at its limits or where it was to stop; bands: quartiles"
@@ -135,8 +135,7 @@ class SweepPanels:
         words = HEADINGS.get(quantity, quantity.replace("_", " "))
         if quantity == DIVERGED:
             return SHARE_AXIS
-        parts = [column for curve in curves for column in (curve.y, curve.low, curve.high) if column is not None]
-        values = np.concatenate([*parts, [guide.value for guide in guides]])
+        values = ordinates(curves, guides)
         if quantity == CRITICAL:
             return axis_over(r"critical learning rate $\eta$", words, values, logarithmic=True)
         ends = [facet.part[runs.name_at_end(facet.part, quantity)] for facet in self.facets]

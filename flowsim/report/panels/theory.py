@@ -3,15 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import matplotlib
 import numpy as np
 
 from ...results import CheckedFlow
 from ...theory import Statement
-from ..style import BOUND
+from ..style import BOUND, shade
 from .panel import INK, Axis, Curve, Guide, Key, Limits, Panel, Symlog, axis_over, data_limits, subsample
 
-_POINTS = {"marker": "o", "linestyle": "none", "markersize": 2.5}
+_POINTS = {"marker": "o", "markersize": 2.5}
 _SIDES = {"claimed smaller": {}, "claimed larger": {"linestyle": (0, (3, 2))}}
 _SIDE_KEYS = (
     Key("claimed larger", "", "side claimed larger", {"color": "0.72", "linewidth": 2.6, "zorder": 2.2}),
@@ -35,10 +34,10 @@ class TheoryPanels:
         for checked in flows:
             first.setdefault(checked.depth, checked)
         columns = subsample(list(first.values()), depths or len(first))
-        shades = matplotlib.colormaps["viridis"](0.2 + 0.6 * np.arange(len(columns)) / max(1, len(columns) - 1))
+        looks = ({"color": shade(index, len(columns))} for index in range(len(columns)))
         keys = (
-            Key(f"theory-{index}", f"L = {checked.depth}", f"$L = {checked.depth}$", {"color": tuple(shade)})
-            for index, (checked, shade) in enumerate(zip(columns, shades, strict=True))
+            Key(f"theory-{index}", f"L = {checked.depth}", f"$L = {checked.depth}$", look)
+            for index, (checked, look) in enumerate(zip(columns, looks, strict=True))
         )
         return cls(tuple(flows), tuple(columns), tuple(keys))
 
@@ -92,7 +91,7 @@ class TheoryPanels:
                     x = _time_since_escape(panel.curves[0].x) if curves else panel.x
                     y = replace(panel.y, label="" if place else panel.y.label, most_ticks=4, label_size=7.0)
                     title = "" if row else key.label
-                    panel = replace(panel, x=x, y=y, curves=tuple(curves), title=title)
+                    panel = replace(panel, x=x, y=y, curves=curves, title=title)
                 drawn.append(panel)
         return drawn
 
@@ -120,7 +119,7 @@ class TheoryPanels:
             description,
             axis_over(r"$\Lambda/\lambda$", "condition number Λ/λ", conditions, logarithmic=True),
             axis_over(r"$S$ / lower bound on $S_\mathrm{min}$", "S / lower bound on S_min", values, logarithmic=True),
-            tuple(curves),
+            curves,
             guides=(Guide(1.0, words="lower bound", dotted=True),),
             legend={"loc": "upper left"},
             told=(("Λ/λ", "x"), ("S / bound", "y")),
