@@ -150,6 +150,9 @@ DESCEND, INTEGRATE = flowsim.descend, flowsim.integrate
         (INTEGRATE, {"probes": [3]}, "a probe is a flowsim.Probe"),
         (INTEGRATE, {"probes": [LayerNorms()] * 2}, "'layer_norms' is recorded already"),
         (INTEGRATE, {"diagnostics": {"risk": lambda n: 1.0}}, "'risk' is recorded"),
+        (INTEGRATE, {"diagnostics": {"prints": lambda n: None}}, "'prints' returns None: expected real numbers"),
+        (INTEGRATE, {"diagnostics": {"words": lambda n: "much"}}, "'words' returns str: expected real numbers"),
+        (INTEGRATE, {"diagnostics": {"turns": lambda n: 1j}}, "'turns' returns complex"),
     ],
 )
 def test_what_cannot_be_right_is_refused_at_the_call(run, options, message, least_squares):

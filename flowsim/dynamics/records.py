@@ -46,12 +46,14 @@ class Instruments(eqx.Module):
             threshold=None if threshold is None else jnp.asarray(threshold),
         )
         for probe in (*STANDARD, *self.probes):
-            leaves, structure = jax.tree.flatten(probe.measure(moment))
+            leaves, structure = jax.tree.flatten(probe.measure(moment), is_leaf=lambda part: part is None)
             for place, value in enumerate(leaves):
                 kind = jnp.result_type(value) if eqx.is_array_like(value) else None
                 if kind is None or jnp.issubdtype(kind, jnp.complexfloating):
-                    found = type(value).__name__ if kind is None else kind
-                    raise TypeError(f"the probe {probe.label.name!r} returns {found}: expected real numbers, in arrays")
+                    returned = "None" if value is None else type(value).__name__ if kind is None else kind
+                    raise TypeError(
+                        f"the probe {probe.label.name!r} returns {returned}: expected real numbers, in arrays"
+                    )
                 # Slots without a record are NaN, so integers and booleans become floating-point numbers.
                 leaves[place] = jnp.asarray(value, kind if jnp.issubdtype(kind, jnp.floating) else dtype)
             measured[probe.label.name] = structure.unflatten(leaves)
