@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
     pages["moving"] = with_runs(made_comparison([0.1], paths=True), with_a_spectrum)
     for name, runs in pages.items():
         write_without_figures(runs.to_dataset(), place / name)
-    ResultFolder(place / "both").write_page(flowsim.side_by_side(place / "runs", place / "long").page())
+    ResultFolder(place / "both").write("report.html", flowsim.side_by_side(place / "runs", place / "long").page())
     write_without_figures(made_sweep(), place / "sweep", "sweep.nc")
     flowsim.slider(made_comparison(paths=True), place / "slider" / "report.html")
     return place

@@ -281,7 +281,7 @@ def test_a_name_that_the_encoding_of_the_system_lacks_is_written_in_utf_8(tmp_pa
     folder = result_folder(tmp_path, "mine", SCENARIO)
     name = "ü".encode().decode("ascii", "surrogateescape")  # as Python reads it where LC_ALL=C
     folder.write_summary({name: 1})
-    folder.write_page(name)
+    folder.write("report.html", name)
     folder.write_scenario(SCENARIO, ENVIRONMENT, comment=f"{name} \ud800")
     assert json.loads((tmp_path / "mine" / "summary.json").read_bytes()) == {"ü": 1}
     assert (tmp_path / "mine" / "report.html").read_bytes() == "ü".encode()

@@ -3,7 +3,6 @@
 JAX is imported where there is something to compute: so help and errors of usage take no second.
 """
 
-import argparse
 import difflib
 import io
 import json
@@ -19,7 +18,7 @@ from .new import NEW, shipped_scenarios
 from .options import Subcommand, parser, refuse_unreadable
 from .report import REPORT
 
-SUBCOMMANDS: dict[str, Subcommand] = {one.name: one for one in (REPORT, NEW, CHECK)}
+SUBCOMMANDS: dict[str, Subcommand] = {one.usage.split()[0]: one for one in (REPORT, NEW, CHECK)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +35,15 @@ def _main(arguments: list[str]) -> int:
         if arguments[:1] and arguments[0] in SUBCOMMANDS:  # a scenario file of that name would be ./report
             return SUBCOMMANDS[arguments[0]].act(arguments[1:])
         _refuse_mistyped(arguments)
-        return _run(parser(SUBCOMMANDS.values()).parse_args(arguments))
+        options = parser(SUBCOMMANDS.values()).parse_args(arguments)
+        if options.schema:
+            _print_schema()
+            return 0
+        refuse_unreadable(options)
+        with ending_at_once():
+            from .run import run_scenarios  # not above: it brings JAX
+
+        return run_scenarios(options)
     except Exception as error:
         if interrupt_behind(error) is not None:
             raise
@@ -49,17 +56,6 @@ def _main(arguments: list[str]) -> int:
         if not isinstance(error, OSError):
             raise
         return _refuse(f"{error.filename or 'output'}: {error.strerror or error}; use another file or folder")
-
-
-def _run(options: argparse.Namespace) -> int:
-    if options.schema:
-        _print_schema()
-        return 0
-    refuse_unreadable(options)
-    with ending_at_once():
-        from .run import run_scenarios
-
-    return run_scenarios(options)
 
 
 def _refuse_mistyped(arguments: Sequence[str]) -> None:

@@ -63,7 +63,10 @@ def choose_device(kind: str | None) -> None:
 
 
 def read_jobs(options: argparse.Namespace) -> list[Job]:
-    """Read and check everything that is asked for, before anything is computed or written."""
+    """Read and check everything that is asked for, before anything is computed or written.
+
+    Raises `UserError` for what cannot be run as it is asked for, or whose results could not be written.
+    """
     overrides = parse_overrides(options.set)
     scenarios: dict[str, tuple[Path, Scenario]] = {}
     for path in options.scenarios:
@@ -75,7 +78,25 @@ def read_jobs(options: argparse.Namespace) -> list[Job]:
                 "rename one, or run them one by one with another --out"
             )
         scenarios[name] = path, scenario
-    return [_job(path, name, scenario, options) for name, (path, scenario) in scenarios.items()]
+    jobs = []
+    for name, (path, scenario) in scenarios.items():
+        if options.quick and scenario.sweep is not None:
+            scenario = scenario.model_copy(update={"sweep": scenario.sweep.quick()})
+        folder = result_folder(options.out, name, resolved(scenario), options.overwrite)
+        if scenario.sweep is not None:
+            BlockStore(options.out / BLOCKS).refuse_obstacles()
+        try:
+            with _data_warnings(path):
+                problem, network, probes = build(scenario, path.parent)
+                cells = theory_cells(scenario, path.parent)
+        except ScenarioError as error:
+            raise ScenarioError(f"{path}: {error}") from None
+        chunk, needed = problem.samples_at_once(network), problem.pass_bytes(network)
+        if chunk is not None and needed is not None:
+            taken = f"a pass over all samples takes about {in_bytes(needed)} of memory"
+            _print_notice(f"{path}: {taken}, so it is made in chunks of {chunk}")
+        jobs.append(Job(path, name, scenario, header_comment(path), folder, problem, network, probes, cells))
+    return jobs
 
 
 def _print_notice(text: str) -> None:
@@ -93,22 +114,3 @@ def _data_warnings(path: Path) -> Iterator[None]:
     for one in caught:
         if one.category is not DataWarning:
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-
-
-def _job(path: Path, name: str, scenario: Scenario, options: argparse.Namespace) -> Job:
-    if options.quick and scenario.sweep is not None:
-        scenario = scenario.model_copy(update={"sweep": scenario.sweep.quick()})
-    folder = result_folder(options.out, name, resolved(scenario), options.overwrite)
-    if scenario.sweep is not None:
-        BlockStore(options.out / BLOCKS).refuse_obstacles()
-    try:
-        with _data_warnings(path):
-            problem, network, probes = build(scenario, path.parent)
-            cells = theory_cells(scenario, path.parent)
-        chunk, needed = problem.samples_at_once(network), problem.pass_bytes(network)
-        if chunk is not None and needed is not None:
-            taken = f"a pass over all samples takes about {in_bytes(needed)} of memory"
-            _print_notice(f"{path}: {taken}, so it is made in chunks of {chunk}")
-        return Job(path, name, scenario, header_comment(path), folder, problem, network, probes, cells)
-    except ScenarioError as error:
-        raise ScenarioError(f"{path}: {error}") from None

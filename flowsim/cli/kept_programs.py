@@ -31,7 +31,12 @@ def keep_programs() -> None:
     with suppress(OSError, subprocess.TimeoutExpired):
         folder = _own_folder(platformdirs.user_cache_path("flowsim", appauthor=False) / "programs")
         here = _own_folder(folder / _machine())
-        if _is_safe(here / "tried"):
+        tried = here / "tried"
+        if not tried.exists():
+            with tempfile.TemporaryDirectory(dir=here) as trial:
+                kept, loaded = (_output_of_trial(trial, task) for task in ("keep", "load"))
+            tried.write_text("safe\n" if kept and kept == loaded else "refused, crashed or changed\n")
+        if tried.read_bytes() == b"safe\n":
             _remove_oldest(folder)
             keep_programs_in(here)
 
@@ -54,15 +59,6 @@ def _machine() -> str:
         processor = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
         known += [line for line in processor if line.startswith(("model name", "flags", "Features", "CPU"))]
     return hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
-
-
-def _is_safe(tried: Path) -> bool:
-    """Tell whether programs that were kept may be loaded on this machine, by trial where it is not known yet."""
-    if not tried.exists():
-        with tempfile.TemporaryDirectory(dir=tried.parent) as folder:
-            kept, loaded = (_output_of_trial(folder, task) for task in ("keep", "load"))
-        tried.write_text("safe\n" if kept and kept == loaded else "refused, crashed or changed\n")
-    return tried.read_bytes() == b"safe\n"
 
 
 def _output_of_trial(folder: str, task: str, *, seconds: float = 60) -> str:

@@ -24,18 +24,13 @@ examples:
 class Subcommand:
     """Something to do other than to run scenarios, named by the first argument of the command line.
 
-    `usage` is its name with what may follow, `summary` says in one line what it does, and `act` is called with the
-    arguments that follow the name, and returns the exit code. Each is entered in `command.SUBCOMMANDS`.
+    `usage` is its name, one word, and what may follow; `summary` says in one line what it does. `act` is called with
+    the arguments that follow the name, and returns the exit code. Each is entered in `command.SUBCOMMANDS`.
     """
 
     usage: str
     summary: str
     act: Callable[[Sequence[str]], int]
-
-    @property
-    def name(self) -> str:
-        """Its name, the first word of its usage."""
-        return self.usage.split()[0]
 
 
 def parser(subcommands: Iterable[Subcommand]) -> argparse.ArgumentParser:

@@ -5,22 +5,19 @@ import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jax
 
-from ..comparison import Comparison
 from ..curvature.finiteness import NotFiniteError
 from ..formatting.progress import show_progress_bar
-from ..results import BLOCKS, SWEEP, THEORY, TheoryResults, theory_to_dataset
+from ..results import BLOCKS, SWEEP, THEORY, theory_to_dataset
 from ..runtime.errors import print_error
 from ..scenarios import ScenarioError, check_theory, default_device, environment, resolved, run
 from ..sweeps import (
     BlockStore,
     ClusterError,
     PendingSweep,
-    Sweep,
     Workers,
     default_jobs,
     sweeps_ahead,
@@ -92,7 +89,10 @@ def worker_pool(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Wo
 
 
 def _run_and_report(job: Job, pending: PendingSweep | None) -> "Document":
-    """Compute what the scenario of a job asks for, store it, and report it."""
+    """Compute what the scenario of a job asks for, store it, and report it.
+
+    Raises `StoreError` where a file cannot be written into the folder of the job.
+    """
     console, comparison = Terminal(), None
     with show_progress_bar(console, job.name) as shown:
         progress = shown.callback or False
@@ -104,23 +104,14 @@ def _run_and_report(job: Job, pending: PendingSweep | None) -> "Document":
         theory = check_theory(job.scenario, job.cells, progress=progress)
         sweep = None if pending is None else pending.result(shown)
     with console.status(f"{job.name}: sharpness at the end"):  # which is measured first, where it is not known yet
-        written = store(job, comparison, theory, sweep)
+        content = resolved(job.scenario)
+        attributes = {"scenario": json.dumps(content)}
+        trajectories = None if comparison is None else comparison.to_dataset(attributes)
+        written = [job.folder.write_scenario(content, environment(), job.comment)]
+        if trajectories is not None:
+            written.append(job.folder.write_dataset(trajectories))
+        if theory is not None:
+            written.append(job.folder.write_dataset(theory_to_dataset(theory, attributes), THEORY))
+        if sweep is not None:
+            written.append(job.folder.write_dataset(sweep.dataset, SWEEP))
     return report(job.folder, job.name, written, console)
-
-
-def store(job: Job, comparison: Comparison | None, theory: TheoryResults | None, sweep: Sweep | None) -> list[Path]:
-    """Write the scenario and the data sets into the folder of the job, and return their paths.
-
-    Raises `StoreError` as the folder does.
-    """
-    content = resolved(job.scenario)
-    attributes = {"scenario": json.dumps(content)}
-    trajectories = None if comparison is None else comparison.to_dataset(attributes)
-    paths = [job.folder.write_scenario(content, environment(), job.comment)]
-    if trajectories is not None:
-        paths.append(job.folder.write_dataset(trajectories))
-    if theory is not None:
-        paths.append(job.folder.write_dataset(theory_to_dataset(theory, attributes), THEORY))
-    if sweep is not None:
-        paths.append(job.folder.write_dataset(sweep.dataset, SWEEP))
-    return paths

@@ -1,7 +1,7 @@
 """Stored results become a document: tables to print, numbers, figures and a page to write. Nothing computes a run."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..results import (
     theory_from_dataset,
 )
 from ..results.reading import read_bytes
-from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, netcdf
+from ..results.store import PAGE, SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, netcdf
 from ..scenarios.runner import failing
 from ..sweeps.store import sweep_folder
 from ..tables import (
@@ -81,16 +81,17 @@ class Document:
         shown = {name: words for name, words in self.panels.items() if name in drawn}
         panels = [(name, drawn[name][0].read_bytes(), words, _has_map(figures[name])) for name, words in shown.items()]
         said = {"tables": [as_html(self.tables)], "warnings": self.warnings, "complete": self.complete}
-        return [*paths, folder.write_page(page(self.results, self.title, panels=panels, **said))]
+        return [*paths, folder.write(PAGE, page(self.results, self.title, panels=panels, **said))]
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What one data set gives to a document; `complaints` stand below all tables."""
+    """What one data set gives to a document; `complaints` stand below all tables, `panels` are as of `Document`."""
 
     tables: tuple[Any, ...] = ()
     summary: dict[str, Any] = field(default_factory=dict)
     figures: Callable[[], dict[str, Figure]] = dict
+    panels: dict[str, str] = field(default_factory=dict)
     complaints: tuple[Text, ...] = ()
     warnings: tuple[str, ...] = ()
     complete: bool = True
@@ -121,10 +122,12 @@ def document(results: Results, title: str) -> Document:
         "whoever wrote it: python -m flowsim report --trust, or flowsim.open_results(folder, trust=True)"
         for name in results.left_out
     ]
-    parts = [_of_trajectories(results, title), _of_theory(results, title), _of_sweep(results, title)]
+    parts = list(_parts(results, title))
     summary: dict[str, Any] = {}
+    panels = {figure.name: _in_words(figure, claims) for figure in asked}
     for part in parts:
         summary |= part.summary
+        panels |= part.panels
 
     def draw() -> dict[str, Figure]:
         # Drawn as it was asked for, a sweep needs no other figures.
@@ -141,7 +144,7 @@ def document(results: Results, title: str) -> Document:
         tables=(*tables, *judged, *complaints, *map(Text, left_out)),
         summary=summary | ({"claims": claims_summary(claims)} if claims else {}),
         draw=draw,
-        panels={figure.name: _in_words(figure, claims) for figure in asked} | _pictures(results),
+        panels=panels,
         warnings=(*left_out, *warnings, *warnings_of_claims(claims)),
         complete=all(part.complete for part in parts),
     )
@@ -164,10 +167,6 @@ def _in_words(figure: AskedFigure, claims: Sequence[Claim]) -> str:
     return said + (f" Its {len(claims)} claims, with what was measured, stand in the table above." if claims else "")
 
 
-def _pictures(results: Results) -> dict[str, str]:
-    return {} if results.trajectories is None else pictures(results.trajectories)
-
-
 def _drawn(figure: AskedFigure, results: Results) -> Figure:
     with failing(f"the figure {figure.name}, where it is drawn,"):
         drawn = figure.draw(results)
@@ -176,36 +175,39 @@ def _drawn(figure: AskedFigure, results: Results) -> Figure:
     return drawn
 
 
-def _of_trajectories(results: Results, title: str) -> _Part:
-    found = results.trajectories
-    if found is None:
-        return _Part()
-    made = (tables(found, title), trajectories_summary(found), partial(trajectories_figures, found))
-    return _Part(*made, warnings=tuple(warnings_of_runs(found)), complete=ended_as_expected(found))
-
-
-def _of_theory(results: Results, title: str) -> _Part:
+def _parts(results: Results, title: str) -> Iterator[_Part]:
+    """Yield what each of the data sets gives: runs from one initialization, statements of the theory, and a sweep."""
+    if (found := results.trajectories) is not None:
+        yield _Part(
+            tables=tables(found, title),
+            summary=trajectories_summary(found),
+            figures=partial(trajectories_figures, found),
+            panels=pictures(found),
+            warnings=tuple(warnings_of_runs(found)),
+            complete=ended_as_expected(found),
+        )
     if results.theory is None:
-        return _Part(summary={"theory": None})
-    found = theory_from_dataset(results.theory)
-    made = (tuple(theory_tables(found, title)), {"theory": theory_summary(found)}, partial(theory_figures, found))
-    return _Part(*made, warnings=tuple(warnings_of_theory(found)), complete=not found.failed)
-
-
-def _of_sweep(results: Results, title: str) -> _Part:
-    found = results.sweep
-    if found is None:
-        return _Part()
-    failures, warnings = runs.failures(found), tuple(warnings_of_sweep(found))
-    return _Part(
-        tables=sweep_tables(found, title),
-        summary={"sweep": sweep_summary(found) | {"failures": failures}},
-        figures=lambda: {f"sweep_{name}": figure for name, figure in sweep_figures(found).items()},
-        complaints=tuple(map(Text, warnings)),
-        warnings=warnings,
-        complete=not warnings,
-        drawn_as_asked=True,
-    )
+        yield _Part(summary={"theory": None})
+    else:
+        theory = theory_from_dataset(results.theory)
+        yield _Part(
+            tables=tuple(theory_tables(theory, title)),
+            summary={"theory": theory_summary(theory)},
+            figures=partial(theory_figures, theory),
+            warnings=tuple(warnings_of_theory(theory)),
+            complete=not theory.failed,
+        )
+    if (swept := results.sweep) is not None:
+        lacking = tuple(warnings_of_sweep(swept))
+        yield _Part(
+            tables=sweep_tables(swept, title),
+            summary={"sweep": sweep_summary(swept) | {"failures": runs.failures(swept)}},
+            figures=lambda: {f"sweep_{name}": figure for name, figure in sweep_figures(swept).items()},
+            complaints=tuple(map(Text, lacking)),
+            warnings=lacking,
+            complete=not lacking,
+            drawn_as_asked=True,
+        )
 
 
 def sweep_shown(dataset: xarray.Dataset, title: str) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
+import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
@@ -17,13 +18,12 @@ from ..columns import BOUNDS, CRITICAL, RUN, read_runs
 from ..formatting import finite_or_none
 from ..formatting.html import as_html
 from ..formatting.presentation import Shown
-from ..formatting.terminal import printable, utf8
+from ..formatting.terminal import empty_table, printable, utf8
 from ..results import ResultFolder, Results, StoreError, open_results, refuse_obstacles
 from ..results.reading import read_json
 from ..results.store import FIGURES, PAGE, SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..runtime.paths import user_path
 from ..tables import ended_as_expected, remarks_of_runs, render_folders, rows, warnings_of_runs
-from .differences import differences, differences_table
 from .figures import figures_of_folders, plot_folders
 from .frame import runs_frame
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _KEY = "side_by_side"  # of a summary, by which a folder of ours is known
 _OF_PROBLEM = ("data", "loss", "weight_decay")
+_ABSENT = "–"  # of a key that a scenario does not have
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -148,21 +149,19 @@ class SideBySide(Shown):
         refuse_foreign(folder)
         here = ResultFolder(folder, lambda: refuse_foreign(folder))
         figures = self.figures()
+        runs = [{"folder": name, **_plain(row)} for name, dataset in self.datasets.items() for row in rows(dataset)]
+        summary = {"folders": list(self.results), "differences": self.differences}
+        summary |= {"runs": runs, "figures": list(figures)}
         with here.locked():
-            paths = [here.write_summary({_KEY: self._summary(list(figures))})]
+            paths = [here.write_summary({_KEY: summary})]
             paths += [path for name, figure in figures.items() for path in here.write_figure(name, figure)]
-            return [*paths, here.write_page(self._page(figures=list(figures), here=folder))]
+            return [*paths, here.write(PAGE, self._page(figures=list(figures), here=folder))]
 
     def _page(self, **links: Any) -> str:
         from .page import page_of_folders  # not above: it takes a moment to import
 
         said = {"tables": [as_html(self.tables())], "warnings": self.warnings, "complete": self.complete}
         return page_of_folders(self.results, **said, **links)
-
-    def _summary(self, figures: list[str]) -> dict[str, Any]:
-        """Return the numbers of the tables in the types of JSON."""
-        runs = [{"folder": name, **_plain(row)} for name, dataset in self.datasets.items() for row in rows(dataset)]
-        return {"folders": list(self.results), "differences": self.differences, "runs": runs, "figures": figures}
 
 
 def side_by_side(*results: str | Path | Results) -> SideBySide:
@@ -199,6 +198,54 @@ def side_by_side(*results: str | Path | Results) -> SideBySide:
         for what, verb in _beside_runs(one)
     ]
     return SideBySide({names[one.folder]: one for one in with_runs}, tuple(left_out))
+
+
+def differences(scenarios: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the keys that are not the same in all `scenarios`, as "network.scale", and their values by scenario.
+
+    A scenario that does not have a key is not among its values; one that is empty is not known, and left out.
+    """
+    flat = {name: dict(_flattened(scenario)) for name, scenario in scenarios.items() if scenario}
+    keys = list(dict.fromkeys(key for one in flat.values() for key in one))
+    sections = list(dict.fromkeys(key.split(".")[0] for key in keys))
+    found = {}
+    for key in sorted(keys, key=lambda key: sections.index(key.split(".")[0])):  # those of one section together
+        values = {name: one[key] for name, one in flat.items() if key in one}
+        if len(values) < len(flat) or len(set(map(_as_yaml, values.values()))) > 1:
+            found[key] = values
+    return found
+
+
+def differences_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table | Text | None:
+    """Return the table of the keys that differ, a column for each scenario; a text where none does.
+
+    `None` where fewer than two are known.
+    """
+    if sum(map(bool, scenarios.values())) < 2:
+        return None
+    found = differences(scenarios)
+    if not found:
+        return Text("the scenarios are the same")
+    table = empty_table("what differs between the scenarios", [], gap=2)
+    table.add_column("", no_wrap=True)
+    for name in scenarios:
+        table.add_column(printable(name))
+    for key, values in found.items():
+        table.add_row(printable(key), *(_as_yaml(values[name]) if name in values else _ABSENT for name in scenarios))
+    return table
+
+
+def _flattened(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in section.items():
+        if isinstance(value, dict) and value:
+            yield from _flattened(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _as_yaml(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=float("inf"))
+    return printable(text.removesuffix("\n").removesuffix("\n...").strip())
 
 
 def refuse_repeated(folders: Sequence[Path]) -> None:

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_DATASETS = {"trajectories": TRAJECTORIES, "sweep": SWEEP, "theory": THEORY}
-_FAULTS = {TRAJECTORIES: faults_of_trajectories, SWEEP: faults_of_sweep, THEORY: faults_of_theory}
+_DATASETS = {
+    "trajectories": (TRAJECTORIES, faults_of_trajectories),
+    "sweep": (SWEEP, faults_of_sweep),
+    "theory": (THEORY, faults_of_theory),
+}
+"""The file of each data set, and what speaks against its content."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,25 +104,17 @@ class Results(Shown):
     @property
     def scenario(self) -> dict[str, Any]:
         """The scenario that ran, every default filled in; empty for results that no scenario made."""
-        scenario = self._section("scenario")
-        for name in ("data", "network"):
-            if not isinstance(scenario.get(name) or {}, dict):
-                found = reprlib.repr(scenario[name])
-                raise damaged(self.folder / SCENARIO, ValueError(f"{name} is {found}, not a section of keys"))
-        return scenario
+        return self._run["scenario"]
 
     @property
     def environment(self) -> dict[str, Any]:
         """The versions, the device and the platform that it ran on."""
-        return self._section("environment")
+        return self._run["environment"]
 
     @property
     def comment(self) -> str:
         """What the scenario's file says of itself in its first lines: a title, then what it shows; or nothing."""
-        found = self._run.get("comment") or ""
-        if not isinstance(found, str):
-            raise damaged(self.folder / SCENARIO, ValueError(f"comment is {reprlib.repr(found)}, not a text"))
-        return found
+        return self._run["comment"]
 
     @property
     def is_first_look(self) -> bool:
@@ -129,12 +125,12 @@ class Results(Shown):
     @property
     def asked_figures(self) -> tuple[str, ...]:
         """The names of the figures that the scenario asks for, but for those `left_out`."""
-        return tuple(name for name in self._figure_names if name not in self.left_out)
+        return tuple(name for name in self._run["figures"] if name not in self.left_out)
 
     @property
     def left_out(self) -> tuple[str, ...]:
         """The figures in modules that are not flowsim's, which are run only where these results are trusted."""
-        outside = (name for name in self._figure_names if re.fullmatch(OUTSIDE, name))
+        outside = (name for name in self._run["figures"] if re.fullmatch(OUTSIDE, name))
         return () if self.trust else tuple(name for name in outside if not name.startswith("flowsim."))
 
     @cached_property
@@ -146,28 +142,32 @@ class Results(Shown):
         """Return the data set `name`: trajectories, sweep or theory. Raises `StoreError` where there is none."""
         found = {"trajectories": self.trajectories, "sweep": self.sweep, "theory": self.theory}[name]
         if found is None:
-            raise StoreError(f"{self.folder / _DATASETS[name]}: is missing, and needed for what is asked; {AGAIN}")
-        return found
-
-    @property
-    def _figure_names(self) -> tuple[str, ...]:
-        names = self.scenario.get("figure")
-        names = [names] if isinstance(names, str) else names or []
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise damaged(self.folder / SCENARIO, ValueError(f"figure is {reprlib.repr(names)}, not a list of names"))
-        return tuple(names)
-
-    def _section(self, name: str) -> dict[str, Any]:
-        found = self._run.get(name) or {}
-        if not isinstance(found, dict):
-            error = ValueError(f"{name} is {reprlib.repr(found)}, not a section of keys")
-            raise damaged(self.folder / SCENARIO, error)
+            raise StoreError(f"{self.folder / _DATASETS[name][0]}: is missing, and needed for what is asked; {AGAIN}")
         return found
 
     @cached_property
     def _run(self) -> dict[str, Any]:
+        """The scenario, the environment, the comment, and the names of all figures that the scenario asks for.
+
+        Raises `StoreError` for a file that holds something else in their place.
+        """
         path = self.folder / SCENARIO
-        return read_yaml(path) if path.exists() else {}
+        stored = read_yaml(path) if path.exists() else {}
+        scenario, environment = (stored.get(name) or {} for name in ("scenario", "environment"))
+        sections = {"scenario": scenario, "environment": environment}
+        if isinstance(scenario, dict):
+            sections |= {name: scenario.get(name) or {} for name in ("data", "network")}
+        for name, section in sections.items():
+            if not isinstance(section, dict):
+                raise damaged(path, ValueError(f"{name} is {reprlib.repr(section)}, not a section of keys"))
+        figures = scenario.get("figure")
+        figures = [figures] if isinstance(figures, str) else figures or []
+        if not isinstance(figures, list) or not all(isinstance(name, str) for name in figures):
+            raise damaged(path, ValueError(f"figure is {reprlib.repr(figures)}, not a list of names"))
+        comment = stored.get("comment") or ""
+        if not isinstance(comment, str):
+            raise damaged(path, ValueError(f"comment is {reprlib.repr(comment)}, not a text"))
+        return {"scenario": scenario, "environment": environment, "comment": comment, "figures": tuple(figures)}
 
 
 def open_results(folder: str | Path, *, trust: bool = False) -> Results:
@@ -196,17 +196,14 @@ def open_results(folder: str | Path, *, trust: bool = False) -> Results:
     """
     folder = user_path(folder)
     refuse_missing(folder)
-    found = {name: _dataset(folder / file) for name, file in _DATASETS.items()}
+    found: dict[str, Any] = dict.fromkeys(_DATASETS)
+    for name, (file, faults) in _DATASETS.items():
+        path = folder / file
+        if path.exists():
+            found[name] = stored = read_dataset(path)
+            if (fault := next(chain(faults_of_texts(stored), faults(stored)), None)) is not None:
+                raise damaged(path, ForeignContentError(fault))
     if not any(dataset is not None for dataset in found.values()):
-        names = ", ".join(_DATASETS.values())
+        names = ", ".join(file for file, _ in _DATASETS.values())
         raise StoreError(f"{folder}: holds none of {names}; give the folder of one scenario's results, or {AGAIN}")
     return Results(folder, **found, trust=trust)
-
-
-def _dataset(path: Path) -> "xarray.Dataset | None":
-    if not path.exists():
-        return None
-    stored = read_dataset(path)
-    if (fault := next(chain(faults_of_texts(stored), _FAULTS[path.name](stored)), None)) is not None:
-        raise damaged(path, ForeignContentError(fault))
-    return stored

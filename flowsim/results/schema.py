@@ -40,7 +40,8 @@ def faults_of_texts(dataset: "xarray.Dataset", *, longest: int = 10_000) -> Iter
         for key, text in texts.items():
             if not isinstance(text, str) or len(text) > longest:
                 yield f"{key} of {what} is {reprlib.repr(text)}, where it is a text of at most {longest} letters"
-        if _nesting(texts.get("symbol", "")) > 20:  # Matplotlib calls itself some times for each
+        brackets = ((letter == "{") - (letter == "}") for letter in texts.get("symbol", ""))
+        if max(accumulate(brackets), default=0) > 20:  # Matplotlib calls itself some times for each
             yield f"the symbol of {what} has more than 20 brackets in each other"
         if "symbol" in texts and "long_name" not in texts:
             yield f"{what} has a symbol, and no long_name"
@@ -76,11 +77,6 @@ def _from_json(text: Any) -> Any:
         return None
 
 
-def _nesting(formula: str) -> int:
-    """Return how many brackets of TeX are open at most at any place of a formula."""
-    return max(accumulate((letter == "{") - (letter == "}") for letter in formula), default=0)
-
-
 def faults_of_trajectories(dataset: "xarray.Dataset") -> Iterator[str]:
     """Yield in words what speaks against a data set being one of trajectories that flowsim wrote."""
     yield from _faults_of_runs(dataset)
@@ -101,8 +97,9 @@ def faults_of_trajectories(dataset: "xarray.Dataset") -> Iterator[str]:
         yield "there is no solver of each run"
     yield from _faults_of_outcomes(dataset["outcome"].values, {int(outcome) for outcome in Outcome})
     for name in (*BOUNDS, CRITICAL):
-        if name in dataset.attrs and not _is_positive(dataset.attrs[name]):
-            yield f"{name} is {dataset.attrs[name]!r}, which is no positive number"
+        value = dataset.attrs.get(name, 1.0)
+        if np.ndim(value) or np.asarray(value).dtype.kind not in "iuf" or not 0 < float(value) < np.inf:
+            yield f"{name} is {value!r}, which is no positive number"
 
 
 def faults_of_sweep(dataset: "xarray.Dataset") -> Iterator[str]:
@@ -151,7 +148,3 @@ def _faults_of_numbers(dataset: "xarray.Dataset", dims: tuple[str, ...], names: 
 def _faults_of_outcomes(codes: np.ndarray, known: set[int]) -> Iterator[str]:
     if codes.dtype.kind != "i" or not set(codes.ravel().tolist()) <= known:
         yield f"outcome is {codes.ravel().tolist()}, where {sorted(known)} have a meaning"
-
-
-def _is_positive(value: Any) -> bool:
-    return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf" and 0 < float(value) < np.inf

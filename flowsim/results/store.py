@@ -45,7 +45,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
     """
     # The stem is cut because a name near the system's longest would leave no room for the random part.
     temporary = path.with_name(f".{path.stem[:40]}-{secrets.token_hex(8)}{path.suffix}")
-    with _as_store_error(path), _folder(path.parent):
+    with _writing(path):
         try:
             write(temporary)
             _sync(temporary)
@@ -73,32 +73,25 @@ def remove_temporaries(folder: Path, *, seconds: float = 0) -> None:
 
 
 @contextmanager
-def _as_store_error(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "make room and run this again, or use another --out" if full else "use another --out"
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}; {remedy}") from error
+def _writing(path: Path) -> Iterator[list[Path]]:
+    """Make the folder of a file that is to be written, and provide the folders that are made for it.
 
-
-@contextmanager
-def _folder(folder: Path) -> Iterator[None]:
-    """Make `folder`, and take it away again, with the parents made for it, if the body fails."""
-    missing = _missing(folder)
+    They are taken away again if the body fails. Raises `StoreError` for an `OSError`.
+    """
+    missing: list[Path] = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException:
+        missing += [place for place in path.parents if not place.exists()]  # the innermost first
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield missing
+    except BaseException as error:
         for made in missing:
             with suppress(OSError):  # another process may have written there meanwhile
                 made.rmdir()
-        raise
-
-
-def _missing(folder: Path) -> list[Path]:
-    """Return `folder` and its parents, the innermost first, as far as they do not exist."""
-    return [place for place in (folder, *folder.parents) if not place.exists()]
+        if not isinstance(error, OSError):
+            raise
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "make room and run this again, or use another --out" if full else "use another --out"
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}; {remedy}") from error
 
 
 def _sync(path: Path) -> None:
@@ -155,17 +148,13 @@ class ResultFolder:
     def write_scenario(self, resolved: Mapping[str, Any], environment: Mapping[str, Any], comment: str = "") -> Path:
         """Write scenario.yaml: what ran, under which versions, device and precision, and what its author says of it."""
         said = {"comment": comment} if comment else {}
-        content = said | {"scenario": _plain(resolved), "environment": _plain(environment)}
-        return self._write(SCENARIO, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        content = said | {"scenario": plain(resolved), "environment": plain(environment)}
+        return self.write(SCENARIO, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
     def write_summary(self, summary: Mapping[str, Any]) -> Path:
         """Write summary.json. JSON has neither NaN nor infinity: both become null."""
-        text = json.dumps(_plain(summary, null=True), indent=2, ensure_ascii=False, allow_nan=False)
-        return self._write(SUMMARY, text + "\n")
-
-    def write_page(self, page: str) -> Path:
-        """Write report.html."""
-        return self._write(PAGE, page)
+        text = json.dumps(plain(summary, null=True), indent=2, ensure_ascii=False, allow_nan=False)
+        return self.write(SUMMARY, text + "\n")
 
     def write_dataset(self, dataset: "xarray.Dataset", name: str = TRAJECTORIES) -> Path:
         """Write trajectories.nc, sweep.nc or theory.nc, in netCDF."""
@@ -173,7 +162,7 @@ class ResultFolder:
         # Let go of at once, also where writing fails: Python 3.12 and 3.13 meet a view that a traceback kept with a
         # complaint at exit, or a crash.
         with netcdf(dataset) as content:
-            return self._write(name, content)
+            return self.write(name, content)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -181,11 +170,11 @@ class ResultFolder:
 
         The system opens the lock when the process ends, however it ends.
         """
-        path, missing = self.path / _LOCK, _missing(self.path)
+        path, made = self.path / _LOCK, []
         with ending_held():
             lock = FileLock(path, timeout=0)
         try:
-            with ending_held(), _as_store_error(path), _folder(self.path):
+            with ending_held(), _writing(path) as made:
                 try:
                     lock.acquire()
                 except Timeout:
@@ -203,9 +192,9 @@ class ResultFolder:
                         path.unlink(missing_ok=True)
                     self._held = None
                     lock.release()
-                    for made in missing:
+                    for folder in made:
                         with suppress(OSError):  # not empty: there are results
-                            made.rmdir()
+                            folder.rmdir()
 
     def _is_locked(self) -> bool:
         """Whether the folder at this path is still the one that was locked: it may have been removed or replaced."""
@@ -214,35 +203,35 @@ class ResultFolder:
         except OSError:
             return False
 
-    def write_figure(self, name: str, figure: "Figure") -> tuple[Path, Path]:
+    def write_figure(self, name: str, figure: "Figure") -> list[Path]:
         """Write figures/name.png and figures/name.pdf; the same figure gives the same bytes."""
-
         import matplotlib  # not above: what only stores needs no Matplotlib
 
-        def save(suffix: str, **options: Any) -> Path:
+        kinds = {"png": {"dpi": 200, "metadata": {"Software": None}}, "pdf": {"metadata": {"CreationDate": None}}}
+        paths = []
+        for suffix, options in kinds.items():
             # Drawn in memory: Matplotlib's PDF writer fails in another way than the disk that it meets full.
             drawn = io.BytesIO()
             with matplotlib.rc_context(FONTS):
                 figure.savefig(drawn, format=suffix, **options)
-            return self._write(f"{FIGURES}/{name}.{suffix}", drawn.getvalue())
+            paths.append(self.write(f"{FIGURES}/{name}.{suffix}", drawn.getvalue()))
+            figure.set_layout_engine("none")  # as it is laid out by now
+        return paths
 
-        png = save("png", dpi=200, metadata={"Software": None})
-        figure.set_layout_engine("none")  # as it is laid out by now
-        return png, save("pdf", metadata={"CreationDate": None})
-
-    def _write(self, name: str, content: str | bytes | memoryview) -> Path:
+    def write(self, name: str, content: str | bytes | memoryview) -> Path:
+        """Write a file of results. Raises `StoreError` where it cannot be written, or the folder is another one now."""
         if self._held is not None and not self._is_locked():
             remedy = "run this again, and leave the folder in place meanwhile"
             raise StoreError(f"{self.path}: was removed or replaced by another program; {remedy}")
         content = utf8(content) if isinstance(content, str) else content
 
-        def write(temporary: Path) -> None:
+        def fill(temporary: Path) -> None:
             with temporary.open("wb") as file:  # `Path.write_bytes` makes a view of its own, which a traceback keeps
                 file.write(content)
             while self._others:
                 self._others.pop(0).unlink(missing_ok=True)
 
-        return write_atomically(self.path / name, write)
+        return write_atomically(self.path / name, fill)
 
 
 def result_folder(out: Path, name: str, resolved: Mapping[str, Any], overwrite: bool = False) -> ResultFolder:
@@ -271,7 +260,7 @@ def result_folder(out: Path, name: str, resolved: Mapping[str, Any], overwrite: 
     def find_others() -> list[Path]:
         others = _existing(folder)
         if (folder / SCENARIO).exists():
-            different = difference(_stored_scenario(folder / SCENARIO), _plain(resolved))
+            different = difference(_stored_scenario(folder / SCENARIO), plain(resolved))
             found = f"results of a different scenario ({different})"
             others = [folder / SCENARIO, *others] if different else []
         else:
@@ -305,7 +294,7 @@ def copy_results(source: Path, folder: Path, *, overwrite: bool = False) -> list
     here.look()
     with here.locked():
         for path in _existing(source, SCENARIO):
-            written.append(here._write(str(path.relative_to(source)), read_bytes(path)))
+            written.append(here.write(str(path.relative_to(source)), read_bytes(path)))
     return written
 
 
@@ -366,7 +355,7 @@ def _existing(folder: Path, *names: str) -> list[Path]:
     return [path for path in (*(folder / name for name in names), *_results(folder)) if path.exists()]
 
 
-def _plain(value: Any, *, null: bool = False) -> Any:
+def plain(value: Any, *, null: bool = False) -> Any:
     """Return `value` in the types of YAML and JSON: arrays and their scalars become lists and numbers.
 
     With `null`, NaN and infinity become `None`.
@@ -374,7 +363,7 @@ def _plain(value: Any, *, null: bool = False) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {key: _plain(entry, null=null) for key, entry in value.items()}
+        return {key: plain(entry, null=null) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(entry, null=null) for entry in value]
+        return [plain(entry, null=null) for entry in value]
     return None if null and isinstance(value, float) and not math.isfinite(value) else value

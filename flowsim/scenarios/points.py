@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from ..comparison.models import GRADIENT
 from .document import Document, Override
 from .grid import name_of
-from .override import override
+from .keys import override
 from .scenario import Scenario
 
 

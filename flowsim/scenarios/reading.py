@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ..comparison.plan import DEFAULT_STEPS
 from ..kinds.recipes import KeyPath, within
 from ..kinds.registry import OUTSIDE, look_in, shadowed
+from ..results.store import plain
 from ..runtime.errors import UserError
 from ..runtime.paths import user_path
 from .document import (
@@ -21,13 +22,11 @@ from .document import (
     parse_overrides as parse_overrides,
     read_document,
 )
-from .keys import AXES, keys
-from .override import override
+from .keys import AXES, keys, override
 from .points import PointError, points
 from .remedies import first_accepted, suggestion
 from .scenario import Scenario
-from .unknown_keys import unknown_key
-from .wording import complaints, custom_complaint
+from .wording import complaints, custom_complaint, unknown_key
 
 
 def read_scenario(
@@ -114,18 +113,12 @@ def resolved(scenario: Scenario) -> dict[str, Any]:
     if descent.steps is None and math.isinf(scenario.flow.t1):
         # The same for all learning rates, it is one number, as it was before it could depend on t1.
         descent = descent.model_copy(update={"steps": DEFAULT_STEPS})
-    return _plain(scenario.model_copy(update={"descent": descent}).model_dump())
+    return plain(scenario.model_copy(update={"descent": descent}).model_dump())
 
 
 def scenario_json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a scenario file, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Scenario.model_json_schema()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
 def _check_points(scenario: Scenario, document: Document) -> None:

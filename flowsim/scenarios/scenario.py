@@ -134,9 +134,16 @@ class Scenario(Section):
             )
         if self.weight_decay:
             yield from self._decay_errors()
-        yield from self._model_errors()
-        yield from self._limit_errors()
-        yield from self._class_errors()
+        yield from self._flow_errors()
+        rescaled = self.data.rescaled_targets()
+        if rescaled and not self.loss.make().takes_numbers():
+            yield validation_error(
+                found=f"true beside the loss {self.loss.kind}",
+                expected="false, as it would centre or rescale the labels of classes",
+                write=" and ".join(f"{key}: false" for key in rescaled)
+                + ", or data of kind: labelled, which scales the inputs alone",
+                at=("data", rescaled[0]),
+            )
         yield from self.descent.errors_until(self.flow.t1)
         yield from self._sharpness_errors()
         yield from within(("flow",), self.flow.errors_at(self.precision))
@@ -189,8 +196,11 @@ class Scenario(Section):
                 at=("sharpness", "count"),
             )
 
-    def _model_errors(self) -> Iterator[PydanticCustomError]:
-        """Yield that there is no descent for models to follow, or one that they are no models of."""
+    def _flow_errors(self) -> Iterator[PydanticCustomError]:
+        """Yield that there is no descent for models to follow, or one that they are no models of.
+
+        And that there is none from whose points flows could begin.
+        """
         models = self.flow.of_descent
         swept = () if self.sweep is None else self.sweep.descent
         followed = [entry for entry in (self.descent, *swept) if entry.learning_rates]
@@ -221,9 +231,6 @@ class Scenario(Section):
                 write=f"{twice[0]} once, or models: [{GRADIENT}]",
                 at=("flow", "models"),
             )
-
-    def _limit_errors(self) -> Iterator[PydanticCustomError]:
-        """Yield that there is no descent from whose points flows could begin."""
         without = "without learning rates in descent" if not self.descent.learning_rates else ""
         without = "in a sweep, whose runs do not keep their weights" if self.sweep is not None else without
         if self.flow.limits is not None and without:
@@ -232,18 +239,6 @@ class Scenario(Section):
                 expected="descents at single learning rates, from whose points flows begin",
                 write="limits: null",
                 at=("flow", "limits"),
-            )
-
-    def _class_errors(self) -> Iterator[PydanticCustomError]:
-        """Yield that the labels of classes would be centred or rescaled, and then were labels no more."""
-        rescaled = self.data.rescaled_targets()
-        if rescaled and not self.loss.make().takes_numbers():
-            yield validation_error(
-                found=f"true beside the loss {self.loss.kind}",
-                expected="false, as it would centre or rescale the labels of classes",
-                write=" and ".join(f"{key}: false" for key in rescaled)
-                + ", or data of kind: labelled, which scales the inputs alone",
-                at=("data", rescaled[0]),
             )
 
 

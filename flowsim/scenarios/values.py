@@ -172,18 +172,15 @@ class OptimizerOptions(Made):
     """λ, by which each step makes the weights smaller besides, by ηλW: with adam, AdamW; 0: no decay."""
 
 
-def _decays_apart(optimizer: OptimizerOptions) -> bool:
-    """Tell whether weights decay beside the steps of a kind that has no such option of its own."""
-    return not _has_own_decay(type(optimizer).makes) and optimizer.decoupled_decay > 0
-
-
-def _has_own_decay(kind: Callable[..., Any]) -> bool:
-    return "decoupled_decay" in inspect.signature(kind).parameters
-
-
 def kind_of(optimizer: OptimizerOptions) -> str:
     """Return what results call the descents of these options."""
-    return optimizer.kind + "_with_decoupled_decay" * _decays_apart(optimizer)
+    return optimizer.kind + "_with_decoupled_decay" * bool(_decay_apart(optimizer))
+
+
+def _decay_apart(optimizer: OptimizerOptions) -> float | None:
+    """Return the decay beside the steps of a kind, `None` for a kind that has this option itself."""
+    has_option = "decoupled_decay" in inspect.signature(type(optimizer).makes).parameters
+    return None if has_option else optimizer.decoupled_decay
 
 
 def at_rate(optimizer: OptimizerOptions, schedule: Iterable[Made] = ()) -> AtRate:
@@ -192,11 +189,11 @@ def at_rate(optimizer: OptimizerOptions, schedule: Iterable[Made] = ()) -> AtRat
     def descent(rate: Any) -> Descent:
         for factor in schedule:
             rate = factor.makes(rate=rate, **factor.options())
-        kind, options = type(optimizer).makes, optimizer.options()
-        if not _has_own_decay(kind):
+        options, decay = optimizer.options(), _decay_apart(optimizer)
+        if decay is not None:
             del options["decoupled_decay"]
-        made = kind(learning_rate=rate, **options)
-        return DecoupledDecay(made, optimizer.decoupled_decay) if _decays_apart(optimizer) else made
+        made = type(optimizer).makes(learning_rate=rate, **options)
+        return DecoupledDecay(made, decay) if decay else made
 
     return descent
 
@@ -286,15 +283,12 @@ def _label_of(entry: Made) -> Label:
     made = entry.makes if entry.given else entry.make()
     try:
         label = getattr(made, "label", None)
+        found = f"is a {type(label).__name__}"
     except TypeError as error:  # of a label that is no `Label`
-        raise validation_error(
-            found=f"the probe {entry.kind}, whose label fails: {error}",
-            expected="a flowsim.Label",
-            write="label = flowsim.Label(name, meaning, symbol) in the class",
-        ) from None
+        label, found = None, f"fails: {error}"
     if not isinstance(label, Label):
         raise validation_error(
-            found=f"the probe {entry.kind}, whose label is a {type(label).__name__}",
+            found=f"the probe {entry.kind}, whose label {found}",
             expected="a flowsim.Label",
             write="label = flowsim.Label(name, meaning, symbol) in the class",
         )

@@ -12,7 +12,7 @@ from flowsim import cli
 from flowsim.cli import run
 from flowsim.data import gaussian_teacher
 from flowsim.data.sources import gaussian
-from flowsim.scenarios import ScenarioError, document, read_scenario, unknown_keys
+from flowsim.scenarios import ScenarioError, document, read_scenario, wording
 
 DATA, NETWORK = "data: {kind: gaussian, samples: 20, features: 3}", "network: {kind: mlp, depth: 3, scale: 0.5}"
 HEAD = f"{DATA}\n{NETWORK}\n"
@@ -197,8 +197,8 @@ def test_a_good_scenario_is_accepted_without_a_word(said, monkeypatch, content):
 
 def test_as_many_errors_as_can_be_mended_are_worded(monkeypatch, tmp_path):
     """To word an error looks for a word that is near: for each of tens of thousands, that takes minutes."""
-    looked, nearest = [], unknown_keys.nearest
-    monkeypatch.setattr(unknown_keys, "nearest", lambda *words: looked.append(words) or nearest(*words))
+    looked, nearest = [], wording.nearest
+    monkeypatch.setattr(wording, "nearest", lambda *words: looked.append(words) or nearest(*words))
     (tmp_path / "s.yaml").write_text(HEAD + "\n".join(f"k{i}: 1" for i in range(500)))
     with pytest.raises(ScenarioError, match="found 450 more errors"):
         read_scenario(tmp_path / "s.yaml")

@@ -42,7 +42,6 @@ def test_all_scenarios_are_run_and_the_exit_code_is_theirs(tmp_path, monkeypatch
         return SimpleNamespace(complete=not codes[len(done) - 1], results=results, warnings=(), panels={}, figures={})
 
     monkeypatch.setattr(RUN, "run", computed)
-    monkeypatch.setattr(RUN, "store", lambda job, *results: [])
     monkeypatch.setattr(RUN, "report", reported)
     for name in "ab":
         (tmp_path / f"{name}.yaml").write_text(TINY)

@@ -58,6 +58,12 @@ def page(
         (results.sweep, group_of_sweep),
         (results.theory, group_of_theory),
     )
+    # From the stored data, and from nothing: what --set and --quick changed stands in the scenario.
+    words = "Tables, figures and this page from the stored data, without computing, in the folder above this page's:"
+    commands = [(words, f"python -m flowsim report {shlex.quote(title)}")]
+    if results.scenario:
+        words = f"Everything, from the scenario above, kept as {title}.yaml beside the files that it names:"
+        commands.append((words, f"python -m flowsim {shlex.quote(title + '.yaml')}"))
     return _page(
         [make(dataset) for dataset, make in parts if dataset is not None],
         title=title,
@@ -72,7 +78,7 @@ def page(
         ],
         environment=results.environment,
         scenario=yaml.safe_dump(results.scenario, sort_keys=False, allow_unicode=True) if results.scenario else "",
-        commands=_commands(results, title),
+        commands=commands,
         files=list(_files(results.folder)),
         version=results.environment.get("flowsim") or version("flowsim"),
     )
@@ -97,6 +103,10 @@ def page_of_folders(
     kinds: dict[str, str] = {}  # what was run, and in which folders
     for name, results in found.items():
         kinds[_subtitle(results)] = ", ".join(filter(None, (kinds.get(_subtitle(results)), name)))
+    known, environments = ("flowsim", "jax", "python", "platform", "device"), {}
+    for name, results in found.items():
+        ran_on = [f"{part} {results.environment[part]}" for part in known if part in results.environment]
+        environments[name] = ", ".join(ran_on) or "not known"
     group = group_of_folders({name: results.required("trajectories") for name, results in found.items()})
     return _page(
         [group],
@@ -107,7 +117,7 @@ def page_of_folders(
         complete=complete,
         tables=tables,
         panels=[],
-        environment={name: ", ".join(_ran_on(results)) or "not known" for name, results in found.items()},
+        environment=environments,
         scenario="",
         commands=[("This page again, from the stored data, without computing:", command)],
         files=links,
@@ -131,11 +141,6 @@ def _links(found: Mapping[str, Results], figures: Sequence[str], here: Path) -> 
             yield {"name": f"{name}/{PAGE}", "about": about, "link": link, "inline": False}
 
 
-def _ran_on(results: Results) -> list[str]:
-    known = ("flowsim", "jax", "python", "platform", "device")
-    return [f"{name} {results.environment[name]}" for name in known if name in results.environment]
-
-
 def _page(made: Sequence[Group], *, warnings: Sequence[str], complete: bool, tables: Sequence[str], **said: Any) -> str:
     groups = [group.content() for group in made if group.panels]
     headline = "Everything ended as expected: flows at their limits, and no statement fails."
@@ -148,36 +153,33 @@ def _page(made: Sequence[Group], *, warnings: Sequence[str], complete: bool, tab
         headline=headline if complete else "Not everything ended as expected:",
         tables=[Markup(table) for table in tables],
         groups=[(group, [key | {"swatch": _swatch(key)} for key in group["keys"]]) for group in groups],
-        library=Markup(library()) if groups else "",
-        content=as_script(groups),
+        content=groups,
+        scripts=_SCRIPTS,
         tables_script=Markup(script("tables.js")),
-        scripts=[Markup(script(name)) for name in _SCRIPTS],
         **said,
     )
 
 
-def rendered(name: str, **values: Any) -> str:
-    """Return a template with its values, where text is text: no name or message is ever taken for HTML."""
+def rendered(name: str, *, content: Any = None, scripts: Sequence[str] = (), **values: Any) -> str:
+    """Return a template with its values, where text is text: no name or message is ever taken for HTML.
+
+    `content`, in the types of JSON, is what the `scripts` of the page, files beside this one, draw with Bokeh.
+    """
+    if content:
+        from bokeh.resources import Resources  # not above: it takes a moment to import
+
+        library = "\n".join(Resources(mode="inline", components=list(_LIBRARY)).js_raw)
+        # Nothing in the content can end the script that holds it.
+        data = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+        values |= {"library": Markup(library), "content": Markup(data), "scripts": [Markup(script(s)) for s in scripts]}
     loader = FileSystemLoader(_HERE)
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return found.get_template(name).render(mark=Markup(MARK), style=Markup(script("page.css")), **values)
 
 
-def as_script(content: Any) -> Markup:
-    """Return content in the types of JSON for a script of a page: nothing in it can end the script that holds it."""
-    return Markup(json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
-
-
 def script(name: str) -> str:
     """Return a style sheet, or a script, as it stands."""
     return (_HERE / name).read_text(encoding="utf-8")
-
-
-def library() -> str:
-    """Return the scripts of Bokeh that the plots of a page need."""
-    from bokeh.resources import Resources  # not above: it takes a moment to import
-
-    return "\n".join(Resources(mode="inline", components=list(_LIBRARY)).js_raw)
 
 
 def _subtitle(results: Results) -> str:
@@ -195,17 +197,6 @@ def heading(results: Results) -> str:
     modules = [name.partition(":")[0] for name in results.asked_figures if ":" in name]
     kinds = [str(asked[name]["kind"]) for name in ("network", "data") if "kind" in (asked.get(name) or ())]
     return modules[0] if modules else " on ".join(kinds) or "saved from Python"
-
-
-def _commands(results: Results, title: str) -> list[tuple[str, str]]:
-    """Return what makes the page again, from the stored data and from nothing, each with a word on it."""
-    words = "Tables, figures and this page from the stored data, without computing, in the folder above this page's:"
-    redraw = (words, f"python -m flowsim report {shlex.quote(title)}")
-    if not results.scenario:
-        return [redraw]
-    # What --set and --quick changed stands in the scenario.
-    words = f"Everything, from the scenario above, kept as {title}.yaml beside the files that it names:"
-    return [redraw, (words, f"python -m flowsim {shlex.quote(title + '.yaml')}")]
 
 
 def _files(folder: Path, room: int = 800_000) -> Iterator[dict[str, Any]]:

@@ -77,14 +77,36 @@ class Group:
     points: int = 3000
 
     def content(self) -> dict[str, Any]:
-        """Return what the template and the script of the page show of the group, in the types of JSON."""
+        """Return what the template and the script of the page show of the group, in the types of JSON.
+
+        Of time that is the part that panels show, and the scales that it may have on the page, by name, in words.
+        """
+        time = None
+        if (axis := self.time) is not None:
+            scales = {"linear": "linear", "logarithmic": "logarithmic"}
+            if axis.last > axis.linear[1]:
+                end, last = format_number(axis.linear[1], 3), format_number(axis.last, 3)
+                scales = {
+                    "linear": f"linear, to t = {end}",
+                    "linear, all": f"linear, to t = {last}",
+                    "logarithmic": f"logarithmic, to t = {end}",
+                    "logarithmic, all": f"logarithmic, to t = {last}",
+                }
+            time = {
+                "start": axis.linear[0],
+                "first": axis.linear[0] if axis.log is None else axis.log[0],
+                "end": axis.linear[1],
+                "logarithmic": axis.logarithmic,
+                "last": axis.last,
+                "scales": scales,
+            }
         content = {
             "name": self.name,
             "heading": self.heading,
             "about": self.about,
             "plots": [_plot(panel, self.points, moves=self.time is not None) for panel in self.panels],
             "keys": [_key(key) for key in self.keys],
-            "time": None if self.time is None else _time(self.time),
+            "time": time,
             "series": self.series,
         }
         return plain(content)
@@ -197,15 +219,21 @@ def _plot(panel: Panel, points: int, *, moves: bool) -> dict[str, Any]:
     }
 
 
-def _key(key: Key) -> dict[str, Any]:
-    """Return the name of a key, and its look on a light and on a dark page."""
+def _key(key: Key, luminance: float = 0.62) -> dict[str, Any]:
+    """Return the name of a key, and its look on a light and on a dark page.
+
+    There its colour is mixed with white until it stands out, with the given luminance at least.
+    """
     colour, marker = key.look["color"], key.look.get("marker", "")
     flow = colour == FLOW["color"]
+    red, green, blue = to_rgb(to_hex(colour))
+    white = max(0.0, luminance - (0.299 * red + 0.587 * green + 0.114 * blue))
+    on_dark = (red + white * (1 - red), green + white * (1 - green), blue + white * (1 - blue))
     return {
         "name": key.name,
         "label": key.words,
         "light": to_hex(colour),
-        "dark": "#f2f2f2" if flow else _on_dark(to_hex(colour)),
+        "dark": "#f2f2f2" if flow else to_hex(on_dark),
         "width": 3.0 if flow else 1.0 + key.look.get("linewidth", 1.0),
         "dash": _dash(key.look),
         "marker": _MARKERS.get(marker, ""),
@@ -216,13 +244,6 @@ def _key(key: Key) -> dict[str, Any]:
 def _dash(look: Mapping[str, Any]) -> list[int]:
     style = look.get("linestyle", "-")
     return [round(2 * part) for part in style[1]] if isinstance(style, tuple) else []
-
-
-def _on_dark(colour: str, luminance: float = 0.62) -> str:
-    """Return a colour, mixed with white until it stands out from a dark page, with the given luminance at least."""
-    red, green, blue = to_rgb(colour)
-    mixed = max(0.0, luminance - (0.299 * red + 0.587 * green + 0.114 * blue))
-    return to_hex((red + mixed * (1 - red), green + mixed * (1 - green), blue + mixed * (1 - blue)))
 
 
 def _curve(curve: Curve, places: Sequence[str], points: int, most_marks: int = 10) -> dict[str, Any] | None:
@@ -261,27 +282,6 @@ def _curve(curve: Curve, places: Sequence[str], points: int, most_marks: int = 1
         "dash": _dash(curve.look) or ([] if curve.side else None),
         "told": True,
         "times": None if curve.times is None else curve.times[kept],
-    }
-
-
-def _time(time: Axis) -> dict[str, Any]:
-    """Return the part of time that panels show, and the scales that it may have on the page, by name, in words."""
-    scales = {"linear": "linear", "logarithmic": "logarithmic"}
-    if time.last > time.linear[1]:
-        end, last = format_number(time.linear[1], 3), format_number(time.last, 3)
-        scales = {
-            "linear": f"linear, to t = {end}",
-            "linear, all": f"linear, to t = {last}",
-            "logarithmic": f"logarithmic, to t = {end}",
-            "logarithmic, all": f"logarithmic, to t = {last}",
-        }
-    return {
-        "start": time.linear[0],
-        "first": time.linear[0] if time.log is None else time.log[0],
-        "end": time.linear[1],
-        "logarithmic": time.logarithmic,
-        "last": time.last,
-        "scales": scales,
     }
 
 

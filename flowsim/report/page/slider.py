@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import xarray
-from markupsafe import Markup
 
 from ...columns import RecordedRun
 from ...comparison import Comparison
@@ -18,7 +17,7 @@ from ...runtime.paths import user_path
 from ..panels import INK, PATH, Axis, Curve, Guide, Key, Panel, TrajectoryPanels, plane_panels
 from ..panels.panel import LABELS, axis_over
 from ..views import StoredRuns
-from .page import as_script, library, rendered, script
+from .page import rendered
 from .render import Group, plain
 
 _SCRIPTS = ("draw.js", "view.js", "slider.js")
@@ -82,9 +81,8 @@ def slider_page(dataset: xarray.Dataset, title: str) -> str:
         title=title,
         group=content,
         rates=content["rates"],
-        library=Markup(library()),
-        content=as_script(content),
-        scripts=[Markup(script(name)) for name in _SCRIPTS],
+        content=content,
+        scripts=_SCRIPTS,
     )
 
 

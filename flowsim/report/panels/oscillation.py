@@ -18,18 +18,13 @@ def oscillates(values: Float[np.ndarray, " records"], *, smallest: float = 0.01)
 
 @dataclass(frozen=True)
 class Envelope:
-    """The range of an oscillation around each record, from the least value to the largest, and the middle of it.
+    """The range of an oscillation around each record, from the least value to the largest.
 
     The arrays are NaN at a record without neighbours: nothing is known of the oscillation there.
     """
 
     low: Float[np.ndarray, " records"]
     high: Float[np.ndarray, " records"]
-
-    @property
-    def middle(self) -> Float[np.ndarray, " records"]:
-        """The middle of the range."""
-        return (self.low + self.high) / 2
 
 
 def envelope_of(
@@ -78,7 +73,8 @@ def middle_and_range(
     if envelope is None:
         return times, values, None, None
     known = np.isfinite(envelope.low)
-    return times[known], envelope.middle[known], envelope.low[known], envelope.high[known]
+    low, high = envelope.low[known], envelope.high[known]
+    return times[known], (low + high) / 2, low, high
 
 
 def _oscillates_in_groups(values: np.ndarray, group: np.ndarray, smallest: float) -> bool:

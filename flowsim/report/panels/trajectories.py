@@ -14,7 +14,7 @@ from ...dynamics import Outcome
 from ...formatting import format_number
 from ..style import CROSSING, LIMITS, THRESHOLD, run_look
 from .oscillation import middle_and_range, oscillates
-from .panel import HEADINGS, Axis, Curve, Guide, Key, Limits, Panel, Symlog, edge_in_words, label_of, subsample
+from .panel import HEADINGS, Axis, Curve, Guide, Key, Panel, Symlog, edge_in_words, label_of, subsample
 from .view import Series, TimeView, linear_limits, log_limits, sharpness_limits, time_view
 
 _FROM_SHARPNESS = ("top_eigenvalues", "spectrum_top")
@@ -45,9 +45,12 @@ class TrajectoryPanels:
     @classmethod
     def of(cls, dataset: xarray.Dataset) -> "TrajectoryPanels":
         """Return the description of a data set of trajectories."""
-        shown = read_runs(dataset)
-        keys = tuple(_key(f"run-{index}", run) for index, run in enumerate(shown.ordered))
-        return cls(dataset, shown, time_view(shown), keys)
+        shown, keys = read_runs(dataset), []
+        for index, run in enumerate(shown.ordered):
+            ended = ", diverged" if run.outcome == Outcome.DIVERGED else ""
+            look = run_look(run.run, calm=is_calm(run))
+            keys.append(Key(f"run-{index}", run.run.name + ended, run.run.label + ended, look, stays=run.outcome.stays))
+        return cls(dataset, shown, time_view(shown), tuple(keys))
 
     @property
     def keyed_runs(self) -> Iterator[tuple[Key, RecordedRun]]:
@@ -101,12 +104,12 @@ class TrajectoryPanels:
             label = rf"$\Vert {theirs} - W_\mathrm{{GF}}(t) \Vert$"
         runs = self.shown.ordered
         series = [_series(run, values) for run in runs for values in columns(run, quantity, self.lines)]
-        limits = self._flow_limits() if quantity == "sharpness" else []
-        y = self._axis(quantity, label, words, [*series, *(drawn for _, drawn in limits)])
+        limits = list(self._flow_limits()) if quantity == "sharpness" else []
+        y = self._axis(quantity, label, words, [*series, *(drawn for drawn, _ in limits)])
         curves = (curve for index in range(len(runs)) for curve in self._curves(index, quantity, y.logarithmic))
         curves = tuple(curve for curve in curves if np.isfinite(curve.y).any())
         crossings = self._crossings() if quantity == "distance" else ()
-        overlays = (*self._moving_edges(quantity), *_limit_curves(limits), *crossings)
+        overlays = (*self._moving_edges(quantity), *(curve for _, curve in limits), *crossings)
         guides = tuple(self._guides(quantity, y.limits[1]))
         description = str(attributes.get("long_name", name))
         told = (("t", "x"), (words, "y"))
@@ -122,14 +125,14 @@ class TrajectoryPanels:
         positive = quantity in (*MEASURES, "distance") or all(
             (one.values[np.isfinite(one.values)] > 0).all() for one in series
         )
-        linear = self._sharpness_limits(series) if quantity == "sharpness" else linear_limits(series, self.view)
+        if quantity == "sharpness":
+            thresholds = [run.last_threshold for run in self.shown.others]
+            leading = _series(self.shown.leading, self.shown.leading.along("sharpness").astype(float))
+            others = series[1:] if self.shown.has_flow else series
+            linear = sharpness_limits(leading, others, self.shown.bounds or (), thresholds, self.view)
+        else:
+            linear = linear_limits(series, self.view)
         return Axis(label, words, linear, log, logarithmic=log is not None and declared and positive)
-
-    def _sharpness_limits(self, series: Sequence[Series]) -> Limits:
-        thresholds = [run.last_threshold for run in self.shown.others]
-        leading = _series(self.shown.leading, self.shown.leading.along("sharpness").astype(float))
-        others = series[1:] if self.shown.has_flow else series
-        return sharpness_limits(leading, others, self.shown.bounds or (), thresholds, self.view)
 
     def _curves(self, index: int, quantity: str, logarithmic: bool) -> Iterator[Curve]:
         """Yield the curve of a quantity along a run, and of an array one for each number, the last of them faint.
@@ -140,7 +143,10 @@ class TrajectoryPanels:
         others = len(self.shown.others)
         number = index - self.shown.has_flow
         named = number < 0 or number in subsample(range(others), self.names)
-        marks = self.view.spread(self.marks, (number + 0.5) / max(others, 1))
+        # Evenly on the axis of time, and those of each run moved by another part of their spacing.
+        parts = (np.arange(self.marks) + (number + 0.5) / max(others, 1)) / self.marks
+        start, end = self.view.linear_until, self.view.end
+        marks = end * parts if start is None else start * (end / start) ** parts
         found = columns(run, quantity, self.lines)
         for values, strength in zip(found, np.linspace(1.0, self.faintest, max(len(found), 2)), strict=False):
             one = _series(run, values)
@@ -182,10 +188,17 @@ class TrajectoryPanels:
                 look = THRESHOLD | {"color": key.look["color"], "marker": "none"}
                 yield Curve(Key(f"edge-{key.name}", words, name, look), run.along("time"), edge, named=len(seen) == 1)
 
-    def _flow_limits(self) -> list[tuple[RecordedRun, Series]]:
-        """Return the sharpness of the flow's limit from points of each run, where it was asked for."""
+    def _flow_limits(self) -> Iterator[tuple[Series, Curve]]:
+        """Yield the sharpness of the flow's limit from points of each run, where it was asked for, and its curve.
+
+        The curves lie between the sharpness of each run and all guides, and have one name.
+        """
         limits = ((run, run.along(LIMIT.name)) for run in self.shown.by_rate)
-        return [(run, _series(run, found)) for run, found in limits if np.isfinite(found).any()]
+        asked = [(run, _series(run, found)) for run, found in limits if np.isfinite(found).any()]
+        for number, (run, drawn) in enumerate(asked):
+            look: dict[str, Any] = LIMITS | {"marker": run_look(run.run)["marker"]}
+            key = Key(LIMIT_KEY, "limit of GF from there", "limit of GF from there", look)
+            yield drawn, Curve(key, drawn.times, drawn.values, named=number == 0)
 
     def _crossings(self) -> Iterator[Curve]:
         """Yield a star on every curve where the run first reaches its edge, on its first point if it starts above."""
@@ -220,21 +233,7 @@ def _series(run: RecordedRun, values: np.ndarray) -> Series:
     return Series(times[there], values[there], bounded) if there.any() else Series(times, values, bounded)
 
 
-def _key(name: str, run: RecordedRun) -> Key:
-    ended = ", diverged" if run.outcome == Outcome.DIVERGED else ""
-    look = run_look(run.run, calm=is_calm(run))
-    return Key(name, run.run.name + ended, run.run.label + ended, look, stays=run.outcome.stays)
-
-
 def is_calm(run: RecordedRun) -> bool:
     """Tell whether the curves of a run may lie before the flow: it converged, or does not oscillate."""
     drawn = _series(run, run.along("sharpness").astype(float))
     return run.outcome.converged or (drawn.bounded and not oscillates(drawn.values))
-
-
-def _limit_curves(limits: Sequence[tuple[RecordedRun, Series]]) -> Iterator[Curve]:
-    """Yield the limits of the flow: between the sharpness of each run and all guides, under one name."""
-    for number, (run, drawn) in enumerate(limits):
-        look: dict[str, Any] = LIMITS | {"marker": run_look(run.run)["marker"]}
-        key = Key(LIMIT_KEY, "limit of GF from there", "limit of GF from there", look)
-        yield Curve(key, drawn.times, drawn.values, named=number == 0)

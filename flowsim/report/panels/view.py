@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from ...columns import Recorded, RecordedRun
+from ...columns import Recorded
 from .panel import FURTHEST, Limits
 
 
@@ -17,48 +17,34 @@ class TimeView:
     end: float
     linear_until: float | None
 
-    def spread(self, count: int, shift: float) -> np.ndarray:
-        """Return `count` times that stand evenly on the axis, moved by the part `shift` of their spacing."""
-        parts = (np.arange(count) + shift) / count
-        if self.linear_until is None:
-            return self.end * parts
-        return self.linear_until * (self.end / self.linear_until) ** parts
 
-
-def time_view(*found: Recorded, shortest: float = 1 / 300) -> TimeView:
+def time_view(*found: Recorded, shortest: float = 1 / 300, beyond: float = 1.5, furthest: float = 3.0) -> TimeView:
     """Choose the time axis of runs beside a flow, one for all data sets that are given.
 
-    It ends a little after the flow reached its limit, the last of several; runs that go on are cut. Where a flow did
-    not get to a limit, everything is shown. It is linear unless the first half of the risk's fall takes less than the
-    part `shortest` of it, which would be a vertical line.
+    It ends at `beyond` times the time of the flow's limit, up to `furthest` times where others converge later, for the
+    last flow of several; runs that go on are cut. Where a flow did not get to a limit, everything is shown, and where
+    learning rates change, as what is to be seen may come at any time. It is linear unless the first half of the risk's
+    fall takes less than the part `shortest` of it, which would be a vertical line.
     """
-    end = max(map(_last_time, found))
-    halves = [until for shown in found if (until := _time_of_half_fall(shown.leading)) is not None]
+    ends, halves = [], []
+    for shown in found:
+        flow, longest = shown.leading, max(run.end_time for run in shown.runs)
+        limit = flow.end_time
+        if longest == 0:
+            ends.append(1.0)
+        elif not flow.outcome.converged or limit == 0 or any(run.is_scheduled for run in shown.runs):
+            ends.append(1.02 * longest)
+        else:
+            converged = 1.05 * max(run.end_time for run in shown.runs if run.outcome.converged)
+            ends.append(min(max(beyond * limit, converged), furthest * limit, 1.02 * longest))
+        times, risk = flow.along("time"), flow.along("risk")
+        fallen = times[risk <= (risk[0] + risk[-1]) / 2]
+        if len(fallen) and fallen[0] > 0:
+            halves.append(float(fallen[0]))
+    end = max(ends)
     if not halves or min(halves) > shortest * end:
         return TimeView(end, None)
     return TimeView(end, float(10 ** np.floor(np.log10(min(halves)))))
-
-
-def _last_time(shown: Recorded, *, beyond: float = 1.5, furthest: float = 3.0) -> float:
-    """Return `beyond` times the time of the flow's limit, up to `furthest` times where others converge later.
-
-    Where learning rates change, what is to be seen may come at any time.
-    """
-    longest, limit = max(run.end_time for run in shown.runs), shown.leading.end_time
-    if longest == 0:
-        return 1.0
-    if not shown.leading.outcome.converged or limit == 0 or any(run.is_scheduled for run in shown.runs):
-        return 1.02 * longest
-    converged = 1.05 * max(run.end_time for run in shown.runs if run.outcome.converged)
-    return min(max(beyond * limit, converged), furthest * limit, 1.02 * longest)
-
-
-def _time_of_half_fall(flow: RecordedRun) -> float | None:
-    times, risk = flow.along("time"), flow.along("risk")
-    fallen = np.flatnonzero(risk <= (risk[0] + risk[-1]) / 2)
-    if len(fallen) == 0 or not times[fallen[0]] > 0:
-        return None
-    return float(times[fallen[0]])
 
 
 @dataclass(frozen=True)
