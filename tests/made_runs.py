@@ -76,7 +76,7 @@ def made_comparison(rates=(0.1, 0.4, 3.0), *, paths=False):
     """
     times = np.linspace(0, 20, 41)
     flow = made_run(times, np.exp(-times), 6 - 3 * np.exp(-times), path=_along(times, 0.0))
-    made = Comparison(flow, tuple(map(_compared, rates)), BOUNDS, 2 / BOUNDS[0])
+    made = Comparison(flow, tuple(map(_compared, rates)), BOUNDS)
     return made if paths else with_runs(made, lambda run: replace(run, diagnostics={}, labels={}))
 
 

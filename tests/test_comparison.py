@@ -13,8 +13,8 @@ import flowsim
 from flowsim import Fork, Outcome, SharpnessAlong, WarmUp, cli, scenarios
 from flowsim.columns import GRADIENT_DESCENT, Run
 from flowsim.comparison.comparison import compare_to_flow
+from flowsim.comparison.measure import spread_over
 from flowsim.comparison.records import RecordBudget
-from flowsim.comparison.sharpness_along import spread_over
 from flowsim.dynamics import StepTimes
 from flowsim.report import figures
 

@@ -8,7 +8,7 @@ from table_checks import check_fits
 from flowsim.columns import FLOW, GRADIENT_DESCENT, Run, run_coordinates
 from flowsim.comparison.edge_statements import AMPLITUDE, CENTRE_DISTANCE, LIMIT_FALLS, SHARPNESS_HELD, edge_statements
 from flowsim.dynamics import Outcome
-from flowsim.tables.statements import statements_summary, statements_table
+from flowsim.tables.statements import table_of_run_statements
 from flowsim.theory import Verdict
 
 ETA, EDGE = 0.1, 20.0
@@ -186,10 +186,9 @@ def test_a_rise_of_the_limit_below_the_edge_is_told_and_does_not_fail_and_one_li
 def test_the_table_of_statements_and_what_it_says_below_fit_eighty_columns():
     failing, late = made_up(sharpness={CENTRAL: 30 * ONES}), made_up(crossing_time={DESCENT: np.nan})
     for dataset in (made_up(), failing, late):
-        check_fits([statements_table(dataset, "a name")])
+        check_fits([table_of_run_statements(edge_statements(dataset), "a name")])
 
 
 def test_without_models_and_limits_nothing_is_stated():
     plain = made_up().isel(run=[0, 1]).drop_vars(["centre_distance", "limit_sharpness", "limit_sharpness_error"])
     assert len(edge_statements(plain)) == 0
-    assert statements_summary(plain) == []

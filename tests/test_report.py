@@ -56,7 +56,7 @@ def nonlinear(comparison):
         comparison,
         lambda run: changed(run, **dict.fromkeys(("excess_risk", "squared_distance"), np.full(len(run.times), np.nan))),
     )
-    return dataclasses.replace(unknown, bounds=None, critical_learning_rate=None)
+    return dataclasses.replace(unknown, bounds=None)
 
 
 @pytest.fixture(scope="module")

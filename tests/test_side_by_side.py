@@ -38,7 +38,7 @@ def runs(*, rates=(0.02, 0.1), records=30, end=10.0, bound=15.0, **changed):
         ComparedRun(Run(GRADIENT_DESCENT, rate), run(level, rate), level * np.exp(-times), 0.5, end, None)
         for level, rate in enumerate(rates, start=2)
     )
-    return Comparison(run(1), tuple(compared), (bound, 2 * bound), 2 / bound).to_dataset().assign(changed)
+    return Comparison(run(1), tuple(compared), (bound, 2 * bound)).to_dataset().assign(changed)
 
 
 def results(folder, scenario=SCENARIO, version="1.0", **given):

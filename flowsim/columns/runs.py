@@ -126,23 +126,22 @@ def run_coordinates(runs: Sequence[Run]) -> dict[str, Column]:
     """
     if not runs:
         return {}
-
-    def along(values: list[str] | list[float], long_name: str) -> Column:
-        return Column((RUN,), np.array(values), {"long_name": long_name, "units": "1"})
-
     rates = [math.nan if run.learning_rate is None else float(run.learning_rate) for run in runs]
     meaning = "curvature up to which a quadratic mode is stable, NaN where it is not known"
-    coordinates = {
-        DYNAMICS: along([run.dynamics for run in runs], "dynamics"),
-        LEARNING_RATE: along(rates, "learning rate η"),
-        THRESHOLD: along([run.edge.threshold for run in runs], meaning),
-        CURVATURE: along([run.edge.curvature for run in runs], "the curvature that the threshold is of"),
+    coordinates: dict[str, tuple[list[str] | list[float], str]] = {
+        DYNAMICS: ([run.dynamics for run in runs], "dynamics"),
+        LEARNING_RATE: (rates, "learning rate η"),
+        THRESHOLD: ([run.edge.threshold for run in runs], meaning),
+        CURVATURE: ([run.edge.curvature for run in runs], "the curvature that the threshold is of"),
     }
     if any(run.branch for run in runs):
-        coordinates[BRANCH] = along([run.branch for run in runs], "what a fork goes on from")
+        coordinates[BRANCH] = [run.branch for run in runs], "what a fork goes on from"
     if any(run.models for run in runs):
-        coordinates[MODELLED] = along([run.models for run in runs], "dynamics that a run models")
-    return coordinates
+        coordinates[MODELLED] = [run.models for run in runs], "dynamics that a run models"
+    return {
+        name: Column((RUN,), np.array(values), {"long_name": long_name, "units": "1"})
+        for name, (values, long_name) in coordinates.items()
+    }
 
 
 def runs_of(dataset: LabelledArrays) -> tuple[Run, ...]:
@@ -153,7 +152,7 @@ def runs_of(dataset: LabelledArrays) -> tuple[Run, ...]:
     rates = dataset[LEARNING_RATE].values.astype(float)
     ranks = {name: np.sort(rates[[other == name for other in names]]) for name in names}
     branches = [str(branch) for branch in dataset[BRANCH].values] if BRANCH in dataset.coords else [""] * len(names)
-    found, forks = [], numbered(branches)
+    runs, forks = [], numbered(branches)
     for place, (name, number) in enumerate(zip(names, rates, strict=True)):
         rate = None if np.isnan(number) else float(number)
         index = 0 if rate is None else int(np.searchsorted(ranks[name], rate))
@@ -161,8 +160,8 @@ def runs_of(dataset: LabelledArrays) -> tuple[Run, ...]:
         if THRESHOLD in dataset.coords:
             edge = Edge(dataset[THRESHOLD].values[place].item(), str(dataset[CURVATURE].values[place]))
         models = str(dataset[MODELLED].values[place]) if MODELLED in dataset.coords else ""
-        found.append(Run(name, rate, index, len(ranks[name]), edge, models, branches[place], forks[place]))
-    return tuple(found)
+        runs.append(Run(name, rate, index, len(ranks[name]), edge, models, branches[place], forks[place]))
+    return tuple(runs)
 
 
 def place_of(dataset: LabelledArrays, run: Run) -> int:
@@ -208,11 +207,6 @@ class RecordedRun:
     def last_threshold(self) -> float:
         """The sharpness up to which the run is stable at its end: `Run.threshold`, or what it has become."""
         return float(self.edge_along(SHARPNESS)[-1])
-
-    @property
-    def last_common(self) -> tuple[float, float]:
-        """The last time that this run and the flow reached, and their distance there."""
-        return self.number("distance_time"), self.number("distance_to_flow")
 
     @property
     def outcome(self) -> Outcome:
@@ -282,11 +276,10 @@ class Recorded:
         Forks are in the order in which they were planned.
         """
         order = list(dict.fromkeys(other.run.dynamics for other in self.others))
-
-        def key(other: RecordedRun) -> tuple[int, int, float]:
-            return other.run.fork, order.index(other.run.dynamics), other.run.learning_rate or 0.0
-
-        return sorted(self.others, key=key)
+        return sorted(
+            self.others,
+            key=lambda other: (other.run.fork, order.index(other.run.dynamics), other.run.learning_rate or 0.0),
+        )
 
 
 def read_runs(dataset: LabelledArrays) -> Recorded:

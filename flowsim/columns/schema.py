@@ -100,21 +100,16 @@ def attributes(name: str, label: Label | None = None) -> dict[str, Any]:
 
     A probe's come from its `label`, with the symbol that figures use, and whether their axis is to be logarithmic.
     """
+    prefix = next((prefix for prefix in _PLACES if name.startswith(prefix)), "")
+    place = f", {_PLACES[prefix]}" if prefix else ""
     if label is not None:
-        place = next((f", {place}" for prefix, place in _PLACES.items() if name.startswith(prefix)), "")
         known = {"long_name": label.meaning + place, "units": label.unit, "symbol": label.symbol}
         rows = {"rows": json.dumps(label.rows)} if label.rows else {}
         return known | {"logarithmic": int(label.logarithmic), "drawn": label.drawn} | rows
+    base = name.removeprefix(prefix)
+    known = {"long_name": _LONG_NAMES.get(base, base.replace("_", " ")) + place, "units": "1"}
     if name in _CODES:
         # As the CF conventions want codes and their names.
         names = {FAILED: "FAILED", NOT_ASKED: "NOT_ASKED"} | {int(code): code.name for code in sorted(_CODES[name])}
-        flags = {"flag_values": np.array(list(names), np.int64), "flag_meanings": " ".join(names.values())}
-        return {"long_name": _long_name(name), "units": "1", **flags}
-    for prefix, place in _PLACES.items():
-        if name.startswith(prefix):
-            return {"long_name": f"{_long_name(name.removeprefix(prefix))}, {place}", "units": "1"}
-    return {"long_name": _long_name(name), "units": "1"}
-
-
-def _long_name(name: str) -> str:
-    return _LONG_NAMES.get(name, name.replace("_", " "))
+        known |= {"flag_values": np.array(list(names), np.int64), "flag_meanings": " ".join(names.values())}
+    return known

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,7 +69,6 @@ def trajectories_of(
     others: Sequence[ComparedRun],
     *,
     bounds: tuple[float, float] | None = None,
-    critical_learning_rate: float | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> Columns:
     """Return a flow and the `others` compared to it, and everything that tables and figures show of them.
@@ -83,18 +82,7 @@ def trajectories_of(
     """
     forks = numbered(other.run.branch for other in others)
     runs = [FLOW, *(replace(other.run, fork=fork) for other, fork in zip(others, forks, strict=True))]
-    paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in others)]
-    ends = [_end(flow)]
-    for other in others:
-        crossing = math.nan if other.crossing_time is None else float(other.crossing_time)
-        compared = {"distance_to_flow": float(other.distance_to_flow), "distance_time": float(other.distance_time)}
-        ends.append(_end(other.trajectory) | compared | {"crossing_time": crossing})
-    labels = {name: label for run in (*(other.trajectory for other in others), flow) for name, label in _labels(run)}
-    columns = _over_records(paths, labels) | _over_runs(ends)
-    held = np.array([math.nan, *(math.nan if other.held_within is None else other.held_within for other in others)])
-    if not np.isnan(held).all():
-        columns["held_within"] = Column((RUN,), held, attributes("held_within"))
-    return Columns(columns, run_coordinates(runs), _attributes(bounds, critical_learning_rate, attrs))
+    return _columns_of(runs, flow, others, bounds, attrs)
 
 
 def trajectory_columns(run: Trajectory, attrs: Mapping[str, Any] | None = None) -> Columns:
@@ -108,9 +96,7 @@ def trajectory_columns(run: Trajectory, attrs: Mapping[str, Any] | None = None) 
             f"this is of one run outside of jax.jit, found {run!r}: take one out of a batch by "
             "jax.tree.map(lambda leaf: leaf[0], runs), or look at the arrays"
         )
-    columns = _over_records([_path(run, None)], dict(_labels(run))) | _over_runs([_end(run)])
     bounds = minimal_sharpness_bounds_of(run.network, run.problem)
-    critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
     alone = Run(run.dynamics)
     if run.learning_rate is not None:
         rate = float(run.learning_rate)
@@ -120,41 +106,41 @@ def trajectory_columns(run: Trajectory, attrs: Mapping[str, Any] | None = None) 
         if not math.isclose(threshold, edge.threshold, rel_tol=4 * float(np.finfo(run.learning_rate.dtype).eps)):
             edge = Edge(threshold)
         alone = Run(run.dynamics, rate, edge=edge)
-    return Columns(columns, run_coordinates([alone]), _attributes(bounds, critical, attrs))
+    return _columns_of([alone], run, (), bounds, attrs)
 
 
-def _attributes(
-    bounds: tuple[float, float] | None, critical_learning_rate: float | None, attrs: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def _columns_of(
+    runs: Sequence[Run],
+    leading: Trajectory,
+    others: Sequence[ComparedRun],
+    bounds: tuple[float, float] | None,
+    attrs: Mapping[str, Any] | None,
+) -> Columns:
+    """Return the columns of `runs`: a leading trajectory, and the others compared to it."""
     theory = {} if bounds is None else dict(zip(BOUNDS, map(float, bounds), strict=True))
-    if critical_learning_rate is not None:
-        theory[CRITICAL] = float(critical_learning_rate)
+    if bounds is not None and bounds[0] != 0:
+        theory[CRITICAL] = 2 / float(bounds[0])
     # netCDF has no mappings.
     more = {name: json.dumps(value) if isinstance(value, Mapping) else value for name, value in (attrs or {}).items()}
-    return theory | more
+    columns = _over_records(leading, others) | _over_runs(leading, others)
+    return Columns(columns, run_coordinates(runs), theory | more)
 
 
-def _path(run: Trajectory, distance: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Return what is known along one run, each with its records first."""
-    path = {"time": np.asarray(run.times)}
-    unknown = np.full(len(path["time"]), np.nan)
-    for name in MEASURES:
-        values = getattr(run, name)
-        path[name] = unknown if values is None else np.asarray(values)
-    path["distance"] = unknown if distance is None else np.asarray(distance)
-    return path | {column: np.asarray(values) for _, column, values in columns_of(run.diagnostics)}
-
-
-def _labels(run: Trajectory) -> Iterator[tuple[str, Label]]:
-    """Yield the label of every column that a probe measured; one that measures a dict has several."""
-    yield from run.labels.items()
-    for name, column, _ in columns_of(run.diagnostics):
-        if name in run.labels:
-            yield column, run.labels[name].of(column)
-
-
-def _over_records(paths: Sequence[dict[str, np.ndarray]], labels: Mapping[str, Label]) -> dict[str, Column]:
+def _over_records(leading: Trajectory, others: Sequence[ComparedRun]) -> dict[str, Column]:
     """Return the columns of all runs over (run, record, …), NaN where a run has no value."""
+    paths: list[dict[str, np.ndarray]] = []
+    labels: dict[str, Label] = {}
+    for run, distance in ((leading, None), *((other.trajectory, other.distance) for other in others)):
+        path = {"time": np.asarray(run.times)}
+        unknown = np.full(len(path["time"]), np.nan)
+        measures = {name: getattr(run, name) for name in MEASURES} | {"distance": distance}
+        path |= {name: unknown if values is None else np.asarray(values) for name, values in measures.items()}
+        probed = list(columns_of(run.diagnostics))
+        paths.append(path | {column: np.asarray(values) for _, column, values in probed})
+        # A probe that measures a dict has several columns.
+        of_columns = {column: run.labels[name].of(column) for name, column, _ in probed if name in run.labels}
+        labels = run.labels | of_columns | labels
+
     columns: dict[str, Column] = {}
     counts = np.array([len(path["time"]) for path in paths])
     for name in dict.fromkeys(name for path in paths for name in path):
@@ -172,31 +158,36 @@ def _over_records(paths: Sequence[dict[str, np.ndarray]], labels: Mapping[str, L
     return columns | {"records": Column((RUN,), counts, attributes("records"))}
 
 
-def _end(run: Trajectory) -> dict[str, Any]:
-    try:
-        sharpness = float(run.final_sharpness)
-    except RuntimeError:  # not certified
-        sharpness = math.nan
-    return {
-        "outcome": int(run.outcome),
-        "steps": int(run.steps),
-        "rejected_steps": int(run.rejected_steps),
-        "end_time": float(run.time),
-        **{f"final_{name}": getattr(run, f"final_{name}") for name in MEASURES if name != "sharpness"},
-        "final_sharpness": sharpness,
-        "distance_to_flow": math.nan,
-        "distance_time": math.nan,
-        "crossing_time": math.nan,
-        "solver": run.method,
-        "gradients": math.nan if run.gradients is None else float(run.gradients),
-        "products": int(run.products),
-        "loosened": float(run.loosened),
-        "order": float(run.order),
-    }
-
-
-def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Column]:
+def _over_runs(leading: Trajectory, others: Sequence[ComparedRun]) -> dict[str, Column]:
+    """Return the columns of all runs over (run,): how each ended, where, and what it took."""
+    ends: list[dict[str, Any]] = []
+    for run, compared in ((leading, None), *((other.trajectory, other) for other in others)):
+        try:
+            sharpness = float(run.final_sharpness)
+        except RuntimeError:  # not certified
+            sharpness = math.nan
+        crossing = None if compared is None else compared.crossing_time
+        end = {
+            "outcome": int(run.outcome),
+            "steps": int(run.steps),
+            "rejected_steps": int(run.rejected_steps),
+            "end_time": float(run.time),
+            **{f"final_{name}": getattr(run, f"final_{name}") for name in MEASURES if name != "sharpness"},
+            "final_sharpness": sharpness,
+            "distance_to_flow": math.nan if compared is None else float(compared.distance_to_flow),
+            "distance_time": math.nan if compared is None else float(compared.distance_time),
+            "crossing_time": math.nan if crossing is None else float(crossing),
+            "solver": run.method,
+            "gradients": math.nan if run.gradients is None else float(run.gradients),
+            "products": int(run.products),
+            "loosened": float(run.loosened),
+            "order": float(run.order),
+        }
+        ends.append(end)
     columns = {name: Column((RUN,), np.array([end[name] for end in ends]), attributes(name)) for name in ends[0]}
     # In a sweep, which keeps no path, the same name is that of the distance of the ends.
-    common = columns["distance_to_flow"]._replace(attrs=attributes("distance_at_common_time"))
-    return columns | {"distance_to_flow": common}
+    columns["distance_to_flow"] = columns["distance_to_flow"]._replace(attrs=attributes("distance_at_common_time"))
+    held = np.array([math.nan, *(math.nan if other.held_within is None else other.held_within for other in others)])
+    if not np.isnan(held).all():
+        columns["held_within"] = Column((RUN,), held, attributes("held_within"))
+    return columns

@@ -8,5 +8,5 @@ from .edge_statements import (
     StatementsOfRuns as StatementsOfRuns,
     edge_statements as edge_statements,
 )
+from .measure import FlowLimits as FlowLimits, SharpnessAlong as SharpnessAlong
 from .plan import Fork as Fork
-from .sharpness_along import FlowLimits as FlowLimits, SharpnessAlong as SharpnessAlong

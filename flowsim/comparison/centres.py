@@ -18,8 +18,8 @@ from ..formatting import ProgressReporter
 from ..networks import split
 from ..probes import Label, MeanExcessRisk, MeanRisk, Oscillation
 from ..runtime.compiling import compiled
-from .measure import Measure, Runs
-from .sharpness_along import SharpnessAlong, with_columns
+from .measure import Measure, Runs, SharpnessAlong, with_columns
+from .plan import RunSpec
 
 TIME_ROUNDING = 1e-5
 """Times of two runs that are meant to be the same differ by less, relative to themselves: ηk has been rounded."""
@@ -87,37 +87,8 @@ class Centres:
         """Return the distance of a run that kept its weights from each centre; NaN where it has no record then."""
         times = np.asarray(run.times, float)
         index, known = records_at(times, self.times, stays=run.outcome.stays)
-        found = np.asarray(distances(self.weights, split(run.weights)[0], index))
-        return np.where(known, found, np.nan)
-
-    def record_on(self, descent: Trajectory, flow: Trajectory, along: SharpnessAlong) -> Trajectory:
-        """Return the descent with its oscillation, mean risk, the sharpness at the centres, and the flow's distance.
-
-        That is the distance of the gradient flow from the centre at the same time.
-        """
-        found = {
-            OSCILLATION: self.amplitude,
-            MEAN_RISK: self.mean_risk,
-            MEAN_EXCESS_RISK: self.mean_excess_risk,
-            DISTANCE: self.distances(flow),
-        }
-        if not along.at_the_end_alone and len(self.records):
-            path = eqx.combine(self.weights, split(descent.network)[1])
-            found[SHARPNESS] = along.eigenvalues(path, self.times, descent)[:, 0]
-        return with_columns(descent, {label: self._spread(descent, values) for label, values in found.items()})
-
-    def distances_along(self, run: Trajectory) -> Float[np.ndarray, " records"]:
-        """Return the distances from the centres over the records of a run; its first records are at their times."""
-        known, times = self.distances(run), np.asarray(run.times)
-        count = min(len(known), len(times))
-        distances = np.full(len(times), np.nan, known.dtype)
-        distances[:count] = np.where(times[:count] == self.times[:count].astype(times.dtype), known[:count], np.nan)
-        return distances
-
-    def _spread(self, descent: Trajectory, values: np.ndarray) -> np.ndarray:
-        spread = np.full(len(descent.times), np.nan, np.asarray(descent.risk).dtype)
-        spread[self.records] = values
-        return spread
+        at_index = np.asarray(distances(self.weights, split(run.weights)[0], index))
+        return np.where(known, at_index, np.nan)
 
 
 @compiled
@@ -152,12 +123,32 @@ class CentreDistance(Measure):
     def of_runs(self, runs: Runs, report: ProgressReporter) -> Runs:
         """Return the runs with these columns: models, and the descents that they follow."""
         (flow,) = (run for spec, run in runs.items() if spec.is_flow)
-        centres = {
-            spec: Centres.of(runs[spec], spec.step_times)
-            for spec in dict.fromkeys(model.follows for model in runs if model.follows is not None)
-        }
-        measured = {spec: centre.record_on(runs[spec], flow, self.along) for spec, centre in centres.items()}
+        centres: dict[RunSpec, Centres] = {}
+        measured: Runs = {}
+        for spec in dict.fromkeys(model.follows for model in runs if model.follows is not None):
+            descent = runs[spec]
+            centres[spec] = centre = Centres.of(descent, spec.step_times)
+            values = {
+                OSCILLATION: centre.amplitude,
+                MEAN_RISK: centre.mean_risk,
+                MEAN_EXCESS_RISK: centre.mean_excess_risk,
+                DISTANCE: centre.distances(flow),
+            }
+            if not self.along.at_the_end_alone and len(centre.records):
+                path = eqx.combine(centre.weights, split(descent.network)[1])
+                values[SHARPNESS] = self.along.eigenvalues(path, centre.times, descent)[:, 0]
+            columns = {}
+            for label, of_centres in values.items():
+                columns[label] = np.full(len(descent.times), np.nan, np.asarray(descent.risk).dtype)
+                columns[label][centre.records] = of_centres
+            measured[spec] = with_columns(descent, columns)
         for spec, run in runs.items():
-            if spec.follows is not None:
-                measured[spec] = with_columns(run, {DISTANCE: centres[spec.follows].distances_along(run)})
+            if spec.follows is None:
+                continue
+            # The first records of a model are at the times of the centres.
+            centre, times = centres[spec.follows], np.asarray(run.times)
+            known, count = centre.distances(run), min(len(centre.times), len(times))
+            column = np.full(len(times), np.nan, known.dtype)
+            column[:count] = np.where(times[:count] == centre.times[:count].astype(times.dtype), known[:count], np.nan)
+            measured[spec] = with_columns(run, {DISTANCE: column})
         return runs | measured

@@ -21,11 +21,10 @@ from ..solvers.field import check_step_count
 from .centres import CentreDistance
 from .comparison import Comparison
 from .execute import execute
-from .measure import Runs, measure
+from .measure import FlowLimits, Runs, SharpnessAlong, measure
 from .models import GRADIENT, ModelOfDescent, check_models
 from .plan import End, Fork, RunSpec, check_told_apart, plan_descents, plan_models
 from .records import RecordBudget
-from .sharpness_along import FlowLimits, SharpnessAlong
 
 if TYPE_CHECKING:
     import optax

@@ -18,8 +18,7 @@ from ..probes import MovingEdge
 from ..theory import minimal_sharpness_bounds_of
 from .centres import distances
 from .edge_statements import StatementsOfRuns, edge_statements
-from .measure import Runs
-from .sharpness_along import SharpnessAlong
+from .measure import Runs, SharpnessAlong
 
 if TYPE_CHECKING:
     import xarray
@@ -41,8 +40,6 @@ class Comparison(Drawn):
     bounds: tuple[float, float] | None
     """Those of Theorem 2 on the smallest sharpness S_min of all minimizers; `None` where it does not apply (nonlinear
     networks, several outputs)."""
-    critical_learning_rate: float | None
-    """2 over the lower bound, or `None`."""
     models: tuple[ComparedRun, ...] = ()
     """Flows that model the descents, one after the other for each learning rate."""
 
@@ -72,8 +69,12 @@ class Comparison(Drawn):
                 within = None if within is None else within + along.tolerance(run.network)
                 models.append(compare_to_flow(flow, run, spec.run, held_within=within))
         bounds = minimal_sharpness_bounds_of(flow.network, flow.problem)
-        critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
-        return cls(flow, tuple(descents), bounds, critical, tuple(models))
+        return cls(flow, tuple(descents), bounds, tuple(models))
+
+    @property
+    def critical_learning_rate(self) -> float | None:
+        """2 over the lower bound, above which no minimizer is stable; `None` without bounds."""
+        return None if self.bounds is None or self.bounds[0] == 0 else 2 / self.bounds[0]
 
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
         """Return all runs as labelled arrays over (run, record), with `attrs` among the attributes."""
@@ -81,8 +82,7 @@ class Comparison(Drawn):
 
     def to_columns(self, attrs: Mapping[str, Any] | None = None) -> Columns:
         """Return what `to_dataset` returns as columns of NumPy arrays, for which xarray is not needed."""
-        theory = {"bounds": self.bounds, "critical_learning_rate": self.critical_learning_rate}
-        return trajectories_of(self.flow, (*self.descents, *self.models), attrs=attrs, **theory)
+        return trajectories_of(self.flow, (*self.descents, *self.models), bounds=self.bounds, attrs=attrs)
 
     @property
     def statements(self) -> StatementsOfRuns:

@@ -5,7 +5,7 @@ threshold is one on how regular the oscillation of descent is, beyond which no f
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
@@ -18,7 +18,7 @@ from ..formatting import encodable
 from ..formatting.presentation import Shown, view_of
 from ..theory import Assumption, Statement, Verdict, judge
 from .centres import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, TIME_ROUNDING, records_at
-from .sharpness_along import ERROR, LIMIT
+from .measure import ERROR, LIMIT
 
 if TYPE_CHECKING:
     import pandas
@@ -124,16 +124,22 @@ def edge_statements(dataset: LabelledArrays, criteria: EdgeCriteria | None = Non
     """
     criteria = EdgeCriteria() if criteria is None else criteria
     shown = read_runs(dataset)
-    found = []
+    of_runs = []
     for run in sorted(shown.others, key=lambda other: other.run.learning_rate or 0.0):
         if np.isfinite(run.along(LIMIT.name)).any():
-            found.append(RunStatements(run.run, (_limit_falls(run),)))
+            of_runs.append(RunStatements(run.run, (_limit_falls(run),)))
         if models := models_of(shown, run):
             time = common_time(run, models)
             for model in models:
-                oscillation = _Oscillation.of(run, model, criteria)
-                found.append(RunStatements(model.run, tuple(_of_model(shown.flow, oscillation, time))))
-    return StatementsOfRuns(tuple(found))
+                oscillation, within = _Oscillation.of(run, model, criteria), model.number("held_within")
+                held = [_sharpness_held(model, within)] if math.isfinite(within) else []
+                nearer = (
+                    _mean_risk(shown.flow, oscillation),
+                    _amplitude(oscillation),
+                    _centre_distance(oscillation, time),
+                )
+                of_runs.append(RunStatements(model.run, (*held, *nearer)))
+    return StatementsOfRuns(tuple(of_runs))
 
 
 def models_of(shown: Recorded, descent: RecordedRun) -> list[RecordedRun]:
@@ -141,14 +147,14 @@ def models_of(shown: Recorded, descent: RecordedRun) -> list[RecordedRun]:
     if descent.run.fork:
         return []
     rate = descent.run.learning_rate
-    same = (run for run in shown.others if run.run.learning_rate == rate and DISTANCE.name in run.part)
-    same = (run for run in same if not run.run.fork)
+    same = [run for run in shown.others if run.run.learning_rate == rate and not run.run.fork]
     # Where it is not said what a run models, it is gradient descent.
     plain = descent.run.is_descent
     return [
         run
         for run in same
-        if run.run.models == descent.run.dynamics or (plain and not run.run.models and not run.run.is_descent)
+        if DISTANCE.name in run.part
+        and (run.run.models == descent.run.dynamics or (plain and not run.run.models and not run.run.is_descent))
     ]
 
 
@@ -156,14 +162,6 @@ def common_time(descent: RecordedRun, models: Sequence[RecordedRun]) -> float:
     """Return the last time at which the distances of the gradient flow and of all models are known; NaN for none."""
     known = [set(run.along("time")[np.isfinite(run.along(DISTANCE.name))].tolist()) for run in (descent, *models)]
     return max(set.intersection(*known), default=math.nan)
-
-
-def _of_model(flow: RecordedRun, oscillation: "_Oscillation", time: float) -> Iterator[Statement]:
-    if math.isfinite(within := oscillation.model.number("held_within")):
-        yield _sharpness_held(oscillation.model, within)
-    yield _mean_risk(flow, oscillation)
-    yield _amplitude(oscillation)
-    yield _centre_distance(oscillation, time)
 
 
 @dataclass(frozen=True)
@@ -304,11 +302,11 @@ def _limit_falls(run: RecordedRun) -> Statement:
     claim = "from the edge on, the sharpness of the flow's limit never rises along descent by more than its error"
     note = "proven for scalar networks (Kreisler et al. 2023), and for any other no more than what is seen"
     edge = _came_to_edge(run)
-    found = judge_within(LIMIT_FALLS, claim, low, high, [edge], [enough], FLOW_LIMITS, times[past][1:], note)
+    falls = judge_within(LIMIT_FALLS, claim, low, high, [edge], [enough], FLOW_LIMITS, times[past][1:], note)
     before, least = _next_and_least(values[known & ~past], errors[known & ~past])
     if edge.met is None or not (before > least).any():
-        return found
-    return replace(found, note=f"{found.note}; below the edge it rose, by {np.max(before / least) - 1:.1g} of itself")
+        return falls
+    return replace(falls, note=f"{falls.note}; below the edge it rose, by {np.max(before / least) - 1:.1g} of itself")
 
 
 def _next_and_least(values: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

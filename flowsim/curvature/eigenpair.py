@@ -176,8 +176,8 @@ def eigenpair_lanczos(
     Raises:
         ValueError: For a dimension below 3, and a tolerance that the precision cannot meet.
     """
-    found = eigenpairs_lanczos(product, start[None], dimension=dimension, rtol=rtol, max_restarts=max_restarts)
-    return found.pair(0)
+    pairs = eigenpairs_lanczos(product, start[None], dimension=dimension, rtol=rtol, max_restarts=max_restarts)
+    return pairs.pair(0)
 
 
 def eigenpairs_lanczos(
@@ -225,21 +225,22 @@ def eigenpairs_lanczos(
     block = jax.tree.leaves(start)[0].shape[0]
     size = vectors.size_of(start) // block
     tolerance = resolve_rtol(rtol, vectors.dtype_of(start))
-    dimension = _check_dimension(dimension, size, largest + smallest, block)
-    keep = _Keep(dimension, largest, smallest)
+    count = largest + smallest
+    dimension = max(24, 3 * count + 2 * block) if dimension is None else dimension
+    least = min(count + max(2, block), size)
+    if dimension < least:
+        raise ValueError(
+            f"dimension={dimension} leaves no room for {count} eigenpairs and a block of {block}: give {least} or more"
+        )
+    dimension = min(dimension, size)
+
+    # Which of the Ritz values, in increasing order, are wanted, and which others are kept for the next round.
+    wanted, spare = _ends(dimension, largest, smallest), (dimension - count) // 3
+    below = spare * smallest // count
+    both = _ends(dimension, largest + spare - below, smallest + below)
+    others = [index for index in both if index not in wanted]
     rounds = 1 if dimension == size else max_restarts
-    return _search(product, krylov.begin(start, dimension), keep, tolerance, rounds)
-
-
-class _Keep:
-    """Which of the Ritz values, in increasing order, are wanted, and which are kept for the next round."""
-
-    def __init__(self, dimension: int, largest: int, smallest: int):
-        self.wanted = _ends(dimension, largest, smallest)
-        spare = (dimension - largest - smallest) // 3
-        below = spare * smallest // (largest + smallest)
-        both = _ends(dimension, largest + spare - below, smallest + below)
-        self.kept = [*self.wanted, *[index for index in both if index not in self.wanted]]
+    return _search(product, krylov.begin(start, dimension), wanted, others, tolerance, rounds)
 
 
 def _ends(size: int, largest: int, smallest: int) -> list[int]:
@@ -249,17 +250,6 @@ def _ends(size: int, largest: int, smallest: int) -> list[int]:
             f"asked for {largest} largest and {smallest} smallest eigenvalues of {size}: expected 1 to {size}"
         )
     return [*range(size - 1, size - 1 - largest, -1), *range(smallest - 1, -1, -1)]
-
-
-def _check_dimension(dimension: int | None, size: int, wanted: int, block: int) -> int:
-    if dimension is None:
-        dimension = max(24, 3 * wanted + 2 * block)
-    least = min(wanted + max(2, block), size)
-    if dimension < least:
-        raise ValueError(
-            f"dimension={dimension} leaves no room for {wanted} eigenpairs and a block of {block}: give {least} or more"
-        )
-    return min(dimension, size)
 
 
 def are_products_dear(weights: int, *, many: int = 2**11) -> bool:
@@ -288,20 +278,22 @@ class _Search(eqx.Module):
 def _search(
     product: Callable,
     space: krylov.Krylov,
-    keep: _Keep,
+    ends: list[int],
+    others: list[int],
     tolerance: float | Array,
     most_rounds: int,
     *,
     stride: int = 4,
 ) -> Eigenpairs:
-    """Return the pairs wanted, searched to a quarter of the tolerance and certified to all of it.
+    """Return the pairs at the `ends`, searched to a quarter of the tolerance and certified to all of it.
 
+    Both `ends` and the `others`, which a restart keeps too, are indices of Ritz values in increasing order.
     Where products cost the most, convergence is checked after every `stride` of them, otherwise once a round. One loop
     makes the products that widen the space and those that certify, so that its program holds the product once.
     """
     rows, dimension = space.coupling.shape
     stride = stride if are_products_dear(vectors.size_of(space.basis) // rows) else dimension
-    wanted, kept, count = jnp.array(keep.wanted), jnp.array(keep.kept), len(keep.wanted)
+    wanted, kept, count = jnp.array(ends), jnp.array([*ends, *others]), len(ends)
 
     def step(state: _Search) -> _Search:
         searching = ~state.done
@@ -341,18 +333,16 @@ def _search(
     unknown = jnp.zeros(count, zeros.dtype)
     first = _Search(space, none, zeros[0], zeros, jnp.array(False), none, none, none, unknown, unknown)
     last = jax.lax.while_loop(lambda state: state.certified < count, step, first)
-    found = jax.tree.map(lambda leaf: leaf[:count], last.space.basis)
+    rows = jax.tree.map(lambda leaf: leaf[:count], last.space.basis)
     converged = last.residuals <= tolerance * jnp.max(jnp.abs(last.values))
-    return Eigenpairs(last.quotients, found, last.residuals, converged, last.products)
+    return Eigenpairs(last.quotients, rows, last.residuals, converged, last.products)
 
 
 def _once(condition: Bool[Array, ""], function: Callable[[_Search], _Search], state: _Search) -> _Search:
     """Return `function(state)` where the condition holds: a conditional would copy the basis, a loop does not."""
-
-    def turn(pair: tuple) -> tuple:
-        return jnp.zeros_like(condition), function(pair[1])
-
-    return jax.lax.while_loop(lambda pair: pair[0], turn, (condition, state))[1]
+    return jax.lax.while_loop(
+        lambda pair: pair[0], lambda pair: (jnp.zeros_like(condition), function(pair[1])), (condition, state)
+    )[1]
 
 
 def _is_settled(

@@ -252,8 +252,7 @@ def dominant_curvature(product: Callable[[PyTree], PyTree], start: PyTree, dimen
         The operator A, with its rows G.
     """
     dimension = min(dimension, vectors.size_of(start) // jax.tree.leaves(start)[0].shape[0])
-    space = krylov.begin(start, dimension)
-    space = jax.lax.fori_loop(0, dimension, lambda _, wider: krylov.widen(product, wider), space)
+    space = krylov.krylov_space(product, start, dimension)
     values, ritz = decomposition(space.projection())
     basis = jax.tree.map(lambda leaf: leaf[: len(values)], space.basis)
     rows = vectors.combination(jnp.sqrt(jnp.maximum(values, 0))[:, None] * ritz.T, basis)

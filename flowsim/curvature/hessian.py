@@ -140,14 +140,14 @@ def _end_pairs(
 
     here = as_moved(weights)
     if is_decomposed(weights, dense):
-        found = eigenpairs_dense(hessian_rows(objective, here), largest=largest, smallest=smallest, rtol=rtol)
-        found = replace(found, vectors=jax.vmap(ravel_pytree(here)[1])(found.vectors))
+        pairs = eigenpairs_dense(hessian_rows(objective, here), largest=largest, smallest=smallest, rtol=rtol)
+        pairs = replace(pairs, vectors=jax.vmap(ravel_pytree(here)[1])(pairs.vectors))
     else:
         start = scattered_starts(here, block) if start is None else jax.vmap(as_moved)(start)
         options = {"dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
         product = hessian_product(objective, here)
-        found = eigenpairs_lanczos(product, start, largest=largest, smallest=smallest, **options)
-    return replace(found, vectors=jax.vmap(as_tree)(found.vectors))
+        pairs = eigenpairs_lanczos(product, start, largest=largest, smallest=smallest, **options)
+    return replace(pairs, vectors=jax.vmap(as_tree)(pairs.vectors))
 
 
 def scattered_starts(weights: PyTree, block: int, *, seed: int = 2**20) -> PyTree:
@@ -193,10 +193,10 @@ def preconditioned_eigenpair(
     objective, weights = objective_of(network, problem)
     dtype = weight_dtype(network)
     resolve_rtol(rtol, dtype)
-    found, expected = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (preconditioner, weights))
-    if jax.tree.structure(preconditioner) != jax.tree.structure(weights) or found != expected:
+    given, expected = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (preconditioner, weights))
+    if jax.tree.structure(preconditioner) != jax.tree.structure(weights) or given != expected:
         raise ValueError(
-            f"the preconditioner has arrays of shapes {found} and the network has weights of shapes {expected}: "
+            f"the preconditioner has arrays of shapes {given} and the network has weights of shapes {expected}: "
             "expected one number for each weight, in the structure of flowsim.networks.split(network)[0]"
         )
     inverse_root = jax.tree.map(lambda entries: jax.lax.rsqrt(jnp.asarray(entries, dtype)), preconditioner)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from . import vectors
 
@@ -58,7 +58,10 @@ def begin(start: PyTree, dimension: int) -> Krylov:
         return vectors.divided(vector, vectors.peak(vector))
 
     if block == 1:  # there is nothing to make it orthogonal to, and no loop to compile
-        first = jax.tree.map(lambda leaf: leaf[None], _unit_vector(scaled(0)))
+        vector = scaled(0)
+        vector = vectors.where(vectors.length(vector) == 0, vectors.scattered_like(vector, 0), vector)
+        vector = vectors.divided(vector, vectors.length(vector))
+        first = jax.tree.map(lambda leaf: leaf[None], vector)
     else:
         empty = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), 0 * leaf, 0), start)
         first = jax.lax.fori_loop(0, block, lambda index, basis: append(basis, scaled(index), index)[0], empty)
@@ -68,15 +71,13 @@ def begin(start: PyTree, dimension: int) -> Krylov:
     return Krylov(basis, jnp.zeros((rows, dimension), dtype), jnp.array(0))
 
 
-def _unit_vector(vector: PyTree) -> PyTree:
-    """Return the direction of a vector whose largest entry is one in size, a random one for the zero vector."""
-    vector = vectors.where(vectors.length(vector) == 0, vectors.scattered_like(vector, 0), vector)
-    return vectors.divided(vector, vectors.length(vector))
+def krylov_space(product: Callable[[PyTree], PyTree], start: PyTree, dimension: int) -> Krylov:
+    """Return the space of the rows of `start` after `dimension` products."""
 
+    def widened(_: Array, space: Krylov) -> Krylov:
+        return with_direction(*with_image(product, space, space.filled))
 
-def widen(product: Callable[[PyTree], PyTree], space: Krylov) -> Krylov:
-    """Return the space after one more product."""
-    return with_direction(*with_image(product, space, space.filled))
+    return jax.lax.fori_loop(0, dimension, widened, begin(start, dimension))
 
 
 def with_image(
@@ -123,13 +124,11 @@ def append(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree
         total = total + jnp.where(turn < enough, coefficients, 0)
         return turn + 1, vector, total, length, exhausted | lost
 
-    def is_unfinished(state: tuple) -> Bool[Array, ""]:
-        turn, *_, exhausted = state
-        return turn < jnp.where(exhausted, 2 * enough, enough)
-
     total = jnp.zeros(places.shape, vectors.dtype_of(vector))
     state = jnp.array(0), vector, total, jnp.zeros_like(rounding), jnp.array(False)
-    _, vector, total, length, exhausted = jax.lax.while_loop(is_unfinished, orthogonalize, state)
+    _, vector, total, length, exhausted = jax.lax.while_loop(
+        lambda state: state[0] < jnp.where(state[-1], 2 * enough, enough), orthogonalize, state
+    )
     spanned = exhausted & (index >= vectors.size_of(vector))
     new = vectors.divided(vector, jnp.where(spanned, jnp.inf, length))
     return with_row(basis, index, new), jnp.where(places == index, jnp.where(exhausted, 0, length), total)
@@ -137,11 +136,8 @@ def append(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree
 
 def with_row(basis: PyTree, index: Int[Array, ""], vector: PyTree) -> PyTree:
     """Return the basis with `vector` as the row of that number."""
-
-    def put(leaf: Array, entries: Array) -> Array:
-        return jax.lax.dynamic_update_index_in_dim(leaf, entries.astype(leaf.dtype), index, axis=0)
-
-    return jax.tree.map(put, basis, vector)
+    put = jax.lax.dynamic_update_index_in_dim
+    return jax.tree.map(lambda leaf, entries: put(leaf, entries.astype(leaf.dtype), index, axis=0), basis, vector)
 
 
 def restart(
@@ -182,14 +178,13 @@ def _rotate(basis: PyTree, ritz: Float[Array, "dimension k"], count: Int[Array, 
         normal = normal / vectors.length(normal)
         ritz = ritz - 2 * jnp.outer(normal, normal @ ritz)
         signs = jnp.where(places[: len(signs)] == index, jnp.sign(image), signs)
-        return _reflect(basis, jnp.pad(normal, (0, behind))), ritz, signs
+        normal = jnp.pad(normal, (0, behind))
+        basis = jax.tree.map(
+            lambda leaf, row: leaf - 2 * jnp.expand_dims(normal.astype(leaf.dtype), range(1, leaf.ndim)) * row[None],
+            basis,
+            vectors.combination(normal, basis),
+        )
+        return basis, ritz, signs
 
     basis, _, signs = jax.lax.fori_loop(0, count, reflect, (basis, ritz, jnp.ones(ritz.shape[1], ritz.dtype)))
     return basis, signs
-
-
-def _reflect(basis: PyTree, normal: Float[Array, " rows"]) -> PyTree:
-    def of_leaf(leaf: Array, along: Array) -> Array:
-        return leaf - 2 * jnp.expand_dims(normal.astype(leaf.dtype), range(1, leaf.ndim)) * along[None]
-
-    return jax.tree.map(of_leaf, basis, vectors.combination(normal, basis))

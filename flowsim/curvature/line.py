@@ -14,19 +14,19 @@ Rows = dict[str, tuple[Any, Any, Any]]
 """Eigenvalues by name: each with its residual, and whether it converged."""
 
 
-def tables_of_rows(found: Any) -> "list[Table] | None":
-    """Return the table of certified eigenvalues that have `_rows` and `products`; `None` for a batch of them."""
-    rows = found._rows()
-    return None if rows is None else [eigenvalues_table(rows, found.products)]
+def tables_of_rows(pairs: Any, *, digits: int = 10, most_rows: int = 24) -> "list[Table] | None":
+    """Return the table of certified eigenvalues that have `_rows` and `products`; `None` for a batch of them.
 
-
-def eigenvalues_table(rows: Rows, products: Any, *, digits: int = 10, most_rows: int = 24) -> "Table":
-    """Return the table of eigenvalues by name, with so many `digits`; rows beyond `most_rows` are counted."""
+    The eigenvalues have so many `digits`; rows beyond `most_rows` are counted.
+    """
     from rich.text import Text  # not above: rich takes a moment to import
 
     from ..formatting.terminal import empty_table
 
-    table = empty_table("", [f"{int(np.asarray(products))} Hessian–vector products"])
+    rows = pairs._rows()
+    if rows is None:
+        return None
+    table = empty_table("", [f"{int(np.asarray(pairs.products))} Hessian–vector products"])
     table.add_column("", no_wrap=True)
     for header in ("eigenvalue", "residual"):
         table.add_column(header, justify="right", no_wrap=True)
@@ -37,7 +37,7 @@ def eigenvalues_table(rows: Rows, products: Any, *, digits: int = 10, most_rows:
         table.add_row(name, f"{value:.{digits}g}", format_number(residual, 2), verdict)
     if len(rows) > most_rows:
         table.add_row("…", "", "", f"{len(rows) - most_rows} more")
-    return table
+    return [table]
 
 
 def certified(value: Any, residual: Any, converged: Any) -> str:

@@ -85,8 +85,7 @@ def local_quadratic_model(
         values, columns = decomposition(dense_hessian(objective, weights))
         return LocalQuadraticModel(values, columns, None, weights)
     product = hessian_product(objective, weights)
-    space = krylov.begin(jax.tree.map(lambda leaf: leaf[None], gradient), dimension)
-    space = jax.lax.fori_loop(0, dimension, lambda _, wider: krylov.widen(product, wider), space)
+    space = krylov.krylov_space(product, jax.tree.map(lambda leaf: leaf[None], gradient), dimension)
     values, ritz = decomposition(space.projection())
     # The row that is not multiplied yet has weight zero; a basis without it would be a copy.
     return LocalQuadraticModel(values, jnp.pad(ritz, ((0, 1), (0, 0))), space.basis, weights)

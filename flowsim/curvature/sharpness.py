@@ -63,16 +63,16 @@ def sharpness(
         >>> round(flowsim.sharpness(jnp.array([1.0, 1.0]), bowl), 3)
         6.0
     """
-    found = differentiable_sharpness(network, problem, dense=dense, rtol=rtol)
-    if isinstance(found.value, Tracer):
+    pair = differentiable_sharpness(network, problem, dense=dense, rtol=rtol)
+    if isinstance(pair.value, Tracer):
         # Added rather than chosen: what is not certified has no derivative either.
-        return found.value + jnp.where(found.converged, 0, jnp.nan).astype(found.value.dtype)
-    if not bool(found.converged) and np.isfinite(found.value) and _size(network) <= 2**20:
+        return pair.value + jnp.where(pair.converged, 0, jnp.nan).astype(pair.value.dtype)
+    if not bool(pair.converged) and np.isfinite(pair.value) and _size(network) <= 2**20:
         # Where many eigenvalues lie within 1e-6 of the largest, wider spaces tell them apart sooner: 96 vectors, which
         # take less than a gigabyte up to 2²⁰ weights.
-        found = end_pairs(network, problem, dense=False, dimension=96, rtol=rtol).pair(0)
-    if not bool(found.converged):
-        if not np.isfinite(found.value):
+        pair = end_pairs(network, problem, dense=False, dimension=96, rtol=rtol).pair(0)
+    if not bool(pair.converged):
+        if not np.isfinite(pair.value):
             check_gradient(network, problem)
             raise RuntimeError(
                 "the sharpness is not certified: second derivatives of the risk are NaN or infinite at these weights, "
@@ -80,11 +80,11 @@ def sharpness(
                 "as (x**2 + 1e-12)**0.75"
             )
         raise RuntimeError(
-            f"the sharpness is not certified: best value {float(found.value):.6g} with residual "
-            f"{float(found.residual):.2g} after {int(found.products)} Hessian-vector products; rtol=... asks for less; "
+            f"the sharpness is not certified: best value {float(pair.value):.6g} with residual "
+            f"{float(pair.residual):.2g} after {int(pair.products)} Hessian-vector products; rtol=... asks for less; "
             "flowsim.curvature.top_eigenpair(..., max_restarts=..., dimension=...) takes more rounds, or wider ones"
         )
-    return float(found.value)
+    return float(pair.value)
 
 
 @with_standard_options
@@ -126,9 +126,9 @@ def top_eigenpair(
     """
     block = None if start is None else _check_start(network, start)
     options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
-    found = end_pairs(network, problem, start=block, **options).pair(0)
-    check_result(found.value, network, problem)
-    return replace(found, vector=ravel_pytree(found.vector)[0])
+    pair = end_pairs(network, problem, start=block, **options).pair(0)
+    check_result(pair.value, network, problem)
+    return replace(pair, vector=ravel_pytree(pair.vector)[0])
 
 
 @with_standard_options
@@ -176,9 +176,9 @@ def top_eigenpairs(
     if block is not None and block < 1:
         raise ValueError(f"block={block}: expected one vector or more to start from")
     options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
-    found = end_pairs(network, problem, largest=count, block=count if block is None else block, **options)
-    check_result(found.values, network, problem)
-    return found
+    pairs = end_pairs(network, problem, largest=count, block=count if block is None else block, **options)
+    check_result(pairs.values, network, problem)
+    return pairs
 
 
 class SpectralBounds(Shown, eqx.Module):
@@ -243,10 +243,10 @@ def spectral_bounds(
     """
     both = _size(network) > 1
     options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
-    found = end_pairs(network, problem, smallest=int(both), **options)
-    check_result(found.values, network, problem)
-    (low, high), residuals = found.values[jnp.array([-1, 0])], found.residuals
-    return SpectralBounds(low, high, residuals[-1], residuals[0], jnp.all(found.converged), found.products)
+    pairs = end_pairs(network, problem, smallest=int(both), **options)
+    check_result(pairs.values, network, problem)
+    (low, high), residuals = pairs.values[jnp.array([-1, 0])], pairs.residuals
+    return SpectralBounds(low, high, residuals[-1], residuals[0], jnp.all(pairs.converged), pairs.products)
 
 
 def _size(network: PyTree) -> int:
@@ -271,12 +271,12 @@ def differentiable_sharpness(network: PyTree, problem: Problem, *, dense: bool |
     derivative is taken, and as `top_eigenpair` does.
     """
     check_problem(problem, network)
-    if is_traced((network, problem)):
-        return _found(network, bring_closures_into_fields(network, problem), dense=dense, rtol=rtol)
-    try:
-        return _found(network, problem, dense=dense, rtol=rtol)
-    except jax.errors.UnexpectedTracerError:  # a function of the problem closes over what is being differentiated
-        return _found(network, bring_closures_into_fields(network, problem), dense=dense, rtol=rtol)
+    if not is_traced((network, problem)):
+        try:
+            return _largest(network, problem, dense=dense, rtol=rtol)
+        except jax.errors.UnexpectedTracerError:  # a function of the problem closes over what is being differentiated
+            pass
+    return _largest(network, bring_closures_into_fields(network, problem), dense=dense, rtol=rtol)
 
 
 @compiled
@@ -287,24 +287,22 @@ def curvature_along(network: PyTree, problem: Problem, direction: PyTree) -> Flo
 
 
 @eqx.filter_custom_jvp
-def _found(network: PyTree, problem: Problem, *, dense: bool | None, rtol: Any) -> Eigenpair:
+def _largest(network: PyTree, problem: Problem, *, dense: bool | None, rtol: Any) -> Eigenpair:
     return replace(end_pairs(network, problem, dense=dense, rtol=rtol), vectors=None).pair(0)
 
 
-@_found.def_jvp
+@_largest.def_jvp
 def _slope(primals: tuple, tangents: tuple, *, dense: bool | None, rtol: Any) -> tuple[Eigenpair, Eigenpair]:
     """Return dS = uᵀ(dH)u beside S: the derivative of (weights, problem) ↦ uᵀHu, u being a constant."""
     network, problem = eqxi.nondifferentiable(primals, msg=_SECOND)
     pair = end_pairs(network, problem, dense=dense, rtol=rtol).pair(0)
-
-    def of_both(network: PyTree, problem: Problem) -> Float[Array, ""]:
-        return curvature_along(network, problem, pair.vector)
-
-    _, slope = eqx.filter_jvp(of_both, primals, tangents)
+    _, slope = eqx.filter_jvp(
+        lambda network, problem: curvature_along(network, problem, pair.vector), primals, tangents
+    )
     slope = slope * jnp.where(pair.converged, 1, jnp.nan).astype(slope.dtype)
-    found = replace(pair, vector=None)
-    constant = jax.tree.map(lambda _: None, found)
-    return found, eqx.tree_at(lambda tangent: tangent.value, constant, slope, is_leaf=lambda leaf: leaf is None)
+    largest = replace(pair, vector=None)
+    constant = jax.tree.map(lambda _: None, largest)
+    return largest, eqx.tree_at(lambda tangent: tangent.value, constant, slope, is_leaf=lambda leaf: leaf is None)
 
 
 class _WithClosures(Problem):
@@ -334,6 +332,6 @@ def bring_closures_into_fields(network: PyTree, problem: Problem) -> Problem:
         other, its_problem = eqx.combine(given, static)
         return its_problem.objective(other)
 
-    function, found = jax.closure_convert(objective, arrays)
-    read = [jnp.asarray(value) for value in found]
+    function, closed_over = jax.closure_convert(objective, arrays)
+    read = [jnp.asarray(value) for value in closed_over]
     return _WithClosures(function, tuple(value.dtype for value in read), arrays[1], read) if read else problem

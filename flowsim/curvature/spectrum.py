@@ -224,8 +224,7 @@ def _spectrum(
     def quadrature(number: Array) -> tuple[Array, Array, Array]:
         drawn = vectors.scattered_like(weights, number)
         start = jax.tree.map(lambda leaf: jnp.where(leaf >= 0, 1, -1).astype(leaf.dtype)[None], drawn)
-        space = krylov.begin(start, steps)
-        space = jax.lax.fori_loop(0, steps, lambda _, space: krylov.widen(product, space), space)
+        space = krylov.krylov_space(product, start, steps)
         values, columns = decomposition(space.projection())
         rounding = 10 * jnp.finfo(dtype).eps * jnp.max(jnp.abs(values))
         return values, columns[0] ** 2, jnp.linalg.norm(space.remainders(columns), axis=0) + rounding

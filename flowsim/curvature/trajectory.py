@@ -129,10 +129,10 @@ def eigenpairs_along(
     Returns:
         Values, vectors and residuals at the points, and which eigenvalue continues which.
     """
-    found = _search_along(path, problem, indices, count, rtol, keep=_everything)
-    overlaps = np.asarray(_overlaps(found.vectors))
-    branches = branches_of(found.values, found.residuals, found.converged, overlaps)
-    return EigenpairsAlong(found.values, found.vectors, found.residuals, found.converged, branches)
+    pairs = _search_along(path, problem, indices, count, rtol, keep=_everything)
+    overlaps = np.asarray(_overlaps(pairs.vectors))
+    branches = branches_of(pairs.values, pairs.residuals, pairs.converged, overlaps)
+    return EigenpairsAlong(pairs.values, pairs.vectors, pairs.residuals, pairs.converged, branches)
 
 
 def _everything(pairs: Eigenpairs) -> Eigenpairs:
@@ -172,7 +172,7 @@ def _search_along(
     dtype = vectors.dtype_of(weights)
     tolerances = np.full(len(indices), resolve_rtol(rtol, dtype), dtype)
     tolerances[-1:] = default_rtol(dtype)
-    first_start, found = _first_starts(records(weights, np.array(0)), count), []
+    first_start, blocks = _first_starts(records(weights, np.array(0)), count), []
     start, last = first_start, len(indices) - 1
     for first in range(0, len(indices), block):
         # Blocks of one length compile once: the last is filled up with points at which nothing is done.
@@ -180,8 +180,8 @@ def _search_along(
         filled = np.minimum(numbers, last)
         points = records(weights, indices[filled]), tolerances[filled], numbers <= last, numbers == last
         start, kept = _search_block(points, rest, problem, start, first_start, keep)
-        found.append(jax.tree.map(lambda leaf, first=first: np.asarray(leaf)[: len(indices) - first], kept))
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        blocks.append(jax.tree.map(lambda leaf, first=first: np.asarray(leaf)[: len(indices) - first], kept))
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
 
 
 @partial(compiled, sized_by=(1, 2, 3))  # not by the points, whose networks are worked on one at a time
@@ -208,8 +208,8 @@ def _search_block(
         start = jax.tree.map(lambda new, old: jnp.where(anew, new, old), first_start, start)
 
         def search() -> tuple[PyTree, PyTree]:
-            found = end_pairs(eqx.combine(weights, rest), problem, start=start, rtol=rtol, **options)
-            return _warm_start(found.vectors, found.converged, rtol), keep(found)
+            pairs = end_pairs(eqx.combine(weights, rest), problem, start=start, rtol=rtol, **options)
+            return _warm_start(pairs.vectors, pairs.converged, rtol), keep(pairs)
 
         _, shapes = jax.eval_shape(search)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

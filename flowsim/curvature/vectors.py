@@ -35,13 +35,12 @@ def inner_products(rows: PyTree, vector: PyTree) -> Float[Array, " k"]:
     On a CPU, XLA adds up a long `dot` one entry after the other, which in float32 costs four digits at 10⁷ entries, and
     one at some thousand. So it is a sum in single precision, in double a `dot`, which takes an eighth of the time.
     """
-
-    def of_leaf(leaf: Array, entries: Array) -> Array:
-        if entries.dtype.itemsize == 8:
-            return _contracted(leaf, entries)
-        return jnp.sum(leaf * entries[None], axis=tuple(range(1, leaf.ndim)))
-
-    return sum_of(jax.tree.leaves(jax.tree.map(of_leaf, rows, vector)))
+    return sum_of(
+        _contracted(leaf, entries)
+        if entries.dtype.itemsize == 8
+        else jnp.sum(leaf * entries[None], axis=tuple(range(1, leaf.ndim)))
+        for leaf, entries in zip(jax.tree.leaves(rows), jax.tree.leaves(vector), strict=True)
+    )
 
 
 def inner_product(one: PyTree, other: PyTree) -> Float[Array, ""]:
@@ -111,9 +110,9 @@ def where(condition: Array, chosen: PyTree, other: PyTree) -> PyTree:
 
 def peak(vector: PyTree) -> Float[Array, ""]:
     """Return the largest absolute entry, or one for the zero vector: a divisor that avoids overflow in squares."""
-    largest = [jnp.max(jnp.abs(leaf), initial=0) for leaf in jax.tree.leaves(vector)]
-    found = jnp.max(jnp.stack([value.astype(dtype_of(vector)) for value in largest]))
-    return jnp.where(found == 0, 1, found)
+    peaks = [jnp.max(jnp.abs(leaf), initial=0) for leaf in jax.tree.leaves(vector)]
+    largest = jnp.max(jnp.stack([value.astype(dtype_of(vector)) for value in peaks]))
+    return jnp.where(largest == 0, 1, largest)
 
 
 def pruned(rows: PyTree, part: float) -> PyTree:
@@ -137,23 +136,17 @@ def scattered_like(vector: PyTree, seed: int | Int[Array, ""]) -> PyTree:
     `jax.random`, and needs no key.
     """
     leaves, structure = jax.tree.flatten(vector)
-    drawn = [_scattered(leaf, seed, number) for number, leaf in enumerate(leaves)]
-    return structure.unflatten([_placed_like(leaf, new) for new, leaf in zip(drawn, leaves, strict=True)])
-
-
-def _placed_like(leaf: Array, entries: Array) -> Array:
-    # XLA gives the operands of an elementwise operation one sharding. The operation must use the leaf, or it is
-    # simplified away before shardings are chosen; this use changes no result.
-    return jnp.where(jnp.isnan(leaf), leaf, entries)
-
-
-def _scattered(leaf: Array, seed: int | Array, number: int) -> Array:
-    place = jnp.zeros(leaf.shape, jnp.uint32)
-    for axis, length in enumerate(leaf.shape):
-        place = place * jnp.uint32(length) + jax.lax.broadcasted_iota(jnp.uint32, leaf.shape, axis)
-    place = (
-        place + jnp.asarray(seed, jnp.uint32) * jnp.uint32(0x85EBCA6B) + jnp.uint32(0x9E3779B9 * (number + 1) % 2**32)
-    )
-    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
-        place = (place ^ (place >> shift)) * jnp.uint32(factor)
-    return place.astype(leaf.dtype) * leaf.dtype.type(2.0**-31) - 1
+    scattered = []
+    for number, leaf in enumerate(leaves):
+        place = jnp.zeros(leaf.shape, jnp.uint32)
+        for axis, size in enumerate(leaf.shape):
+            place = place * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, leaf.shape, axis)
+        offset = jnp.uint32(0x9E3779B9 * (number + 1) % 2**32)
+        place = place + jnp.asarray(seed, jnp.uint32) * jnp.uint32(0x85EBCA6B) + offset
+        for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
+            place = (place ^ (place >> shift)) * jnp.uint32(factor)
+        entries = place.astype(leaf.dtype) * leaf.dtype.type(2.0**-31) - 1
+        # XLA gives the operands of an elementwise operation one sharding. The operation must use the leaf, or it is
+        # simplified away before shardings are chosen; this use changes no result.
+        scattered.append(jnp.where(jnp.isnan(leaf), leaf, entries))
+    return structure.unflatten(scattered)

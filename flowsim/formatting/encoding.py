@@ -34,14 +34,10 @@ def encodable(text: str, encodings: Collection[str] | None = None) -> str:
         try:
             text.encode(encoding)
         except UnicodeEncodeError:
-            text = "".join(letter if _has(encoding, letter) else _spelled(letter) for letter in text)
+            text = "".join(letter if letter.encode(encoding, "ignore") else _spelled(letter) for letter in text)
         except LookupError:  # an encoding of which Python knows the name alone
             pass
     return text
-
-
-def _has(encoding: str, letter: str) -> bool:
-    return letter.encode(encoding, "ignore") != b""
 
 
 def _spelled(letter: str) -> str:

@@ -1,11 +1,11 @@
 """Tables as HTML, which takes its colours from the page around it."""
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from html import escape
 
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 # Lines are drawn in the colour of the text, and nothing has a background: so it is legible on dark and on light.
@@ -25,44 +25,34 @@ def table_as_html(table: Table) -> str:
     Every column that has a name has a header cell of scope "col"; rows that the terminal divides by a line are a
     `<tbody>` of their own. It stands by itself, without a style sheet, and takes its colours from the page.
     """
+    header, rows = [], [""] * len(table.rows)
+    for column in table.columns:
+        side = _RIGHT if column.justify == "right" else f"{_LEFT};white-space:nowrap" if column.no_wrap else _LEFT
+        # The lines of a name are broken for a terminal, and stand on its ground.
+        words = " ".join(_inline(column.header).replace("<br/>", " ").split())
+        style = f'style="{_HEADER};{side}"'
+        header.append(f'<th scope="col" {style}>{words}</th>' if words else f"<td {style}></td>")
+        for number, cell in enumerate(column.cells):
+            rows[number] += f'<td style="{_CELL};{side}">{_inline(cell)}</td>'
     title, remarks = _inline(table.title), _inline(table.caption)
+    body = ["<tbody>"]
+    for number, (row, cells) in enumerate(zip(table.rows, rows, strict=True), 1):
+        body.append(f"<tr>{cells}</tr>")
+        if row.end_section and number < len(rows):
+            body.append('</tbody>\n<tbody style="border-top:1px solid">')
     return "\n".join(
         [
             '<figure style="margin:1em 0;overflow-x:auto">',
             '<table style="border-collapse:collapse">',
             *([f'<caption style="{_LEFT};font-weight:bold">{title}</caption>'] if title else []),
-            f"<thead><tr>{''.join(map(_header, table.columns))}</tr></thead>",
-            *_bodies(table),
+            f"<thead><tr>{''.join(header)}</tr></thead>",
+            *body,
+            "</tbody>",
             "</table>",
             *([f"<figcaption>{remarks}</figcaption>"] if remarks else []),
             "</figure>",
         ]
     )
-
-
-def _header(column: Column) -> str:
-    # Its lines are broken for a terminal, and stand on its ground.
-    words = " ".join(_inline(column.header).replace("<br/>", " ").split())
-    style = f'style="{_HEADER};{_side(column)}"'
-    return f'<th scope="col" {style}>{words}</th>' if words else f"<td {style}></td>"
-
-
-def _bodies(table: Table) -> Iterator[str]:
-    """Yield the rows, and around those between two lines a `<tbody>`."""
-    columns = [(f"{_CELL};{_side(column)}", list(column.cells)) for column in table.columns]
-    yield "<tbody>"
-    for number, row in enumerate(table.rows):
-        said = (f'<td style="{style}">{_inline(cells[number])}</td>' for style, cells in columns)
-        yield f"<tr>{''.join(said)}</tr>"
-        if row.end_section and number + 1 < len(table.rows):
-            yield '</tbody>\n<tbody style="border-top:1px solid">'
-    yield "</tbody>"
-
-
-def _side(column: Column) -> str:
-    if column.justify == "right":
-        return _RIGHT
-    return f"{_LEFT};white-space:nowrap" if column.no_wrap else _LEFT
 
 
 def _inline(cell: object) -> str:

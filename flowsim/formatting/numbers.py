@@ -38,11 +38,12 @@ def with_entries(columns: Iterable[tuple[str, str, Any]], rows: Sequence[Mapping
 
     Without rows there are no dashes either, and every column stays.
     """
-    return [column for column in columns if not rows or any(_is_known(row[column[1]]) for row in rows)]
-
-
-def _is_known(value: Any) -> bool:
-    return value is not None and not (isinstance(value, float) and math.isnan(value))
+    shown = []
+    for column in columns:
+        values = [row[column[1]] for row in rows if row[column[1]] is not None]
+        if not rows or not all(isinstance(value, float) and math.isnan(value) for value in values):
+            shown.append(column)
+    return shown
 
 
 def finite_or_none(value: Any) -> float | None:

@@ -89,11 +89,28 @@ def fitted(table: Table | Text, width: int, encodings: Collection[str] = ()) -> 
     if isinstance(table, Text):
         return _Trimmed(_limited(table, encodings))
     title, remarks = _limited(table.title, encodings), _limited(table.caption, encodings)
-    bare = _spelled_table(table, encodings)
+    # As the encodings can hold it before it is laid out: "eta" is wider than "η".
+    bare = copy.copy(table)
     bare.title = bare.caption = None  # which rich would wrap to the width of the columns
+    bare.columns = [
+        replace(
+            column,
+            header=encodable(printable(str(column.header)), encodings),
+            _cells=[_limited(cell, encodings) for cell in column.cells],
+        )
+        for column in table.columns
+    ]
+    if encodable("─", encodings) != "─":
+        bare.box = _ASCII_HEAD
+
+    most = max(len(str(column.header).split("\n")) for column in bare.columns)
+    named = (_with_names(bare, bare.columns, lines) for lines in range(1, 1 + most))
+    pieces = next(([one] for one in named if _natural(one) <= width), [])
+    if not pieces:
+        wrapped = _wrapped(_with_names(bare, bare.columns, most), width)
+        pieces = [wrapped] if _natural(wrapped) <= width else _below_each_other(bare, width)
     parts: list[RenderableType] = [Text(str(title), style="table.title")] if title is not None and str(title) else []
-    parts += _pieces(bare, width)
-    parts += [remarks] if remarks is not None and str(remarks) else []
+    parts += [*pieces, *([remarks] if remarks is not None and str(remarks) else [])]
     return _Trimmed(Group(*parts))
 
 
@@ -106,22 +123,6 @@ def _limited(text: Any, encodings: Collection[str]) -> Any:
         return None
     spelled = encodable(printable(str(text)), encodings)
     return text if spelled == str(text) else Text(spelled, text.style if isinstance(text, Text) else "")
-
-
-def _spelled_table(table: Table, encodings: Collection[str]) -> Table:
-    """Return a copy of the table as the encodings can hold it, before it is laid out: "eta" is wider than "η"."""
-    limited = copy.copy(table)
-    limited.columns = [
-        replace(
-            column,
-            header=encodable(printable(str(column.header)), encodings),
-            _cells=[_limited(cell, encodings) for cell in column.cells],
-        )
-        for column in table.columns
-    ]
-    if encodable("─", encodings) != "─":
-        limited.box = _ASCII_HEAD
-    return limited
 
 
 @dataclass(frozen=True)
@@ -140,29 +141,16 @@ class _Trimmed:
             yield Segment.line()
 
 
-def _pieces(table: Table, width: int) -> list[RenderableType]:
-    most = max(len(str(column.header).split("\n")) for column in table.columns)
-    for lines in range(1, 1 + most):
-        named = _with(table, [_renamed(column, lines) for column in table.columns])
-        if _natural(named) <= width:
-            return [named]
-    wrapped = _wrapped(named, width)
-    return [wrapped] if _natural(wrapped) <= width else _below_each_other(table, width)
-
-
-def _with(table: Table, columns: Sequence[Column]) -> Table:
-    """Return the table with other columns, whose names stand on one ground."""
+def _with_names(table: Table, columns: Sequence[Column], lines: int) -> Table:
+    """Return the table with these columns, their names as narrow as so many lines allow, and on one ground."""
+    names = [_joined(str(column.header).strip("\n").split("\n"), lines) for column in columns]
+    most = max(map(len, names))
     made = copy.copy(table)
-    most = max(str(column.header).count("\n") for column in columns)
-    names = ("\n" * (most - str(column.header).count("\n")) + str(column.header) for column in columns)
-    made.columns = [replace(column, header=name) for column, name in zip(columns, names, strict=True)]
+    made.columns = [
+        replace(column, header="\n" * (most - len(name)) + "\n".join(name))
+        for column, name in zip(columns, names, strict=True)
+    ]
     return made
-
-
-def _renamed(column: Column, lines: int) -> Column:
-    """Return the column with its name on so many lines at most, as narrow as that can be."""
-    words = str(column.header).strip("\n").split("\n")
-    return replace(column, header="\n".join(_joined(words, lines)))
 
 
 def _joined(words: Sequence[str], lines: int) -> list[str]:
@@ -189,11 +177,12 @@ def _wrapped(table: Table, width: int) -> Table:
     levels = np.arange(least.max(), most.max() + 1)
     fits = [level for level in levels if np.clip(level, least, most).sum() <= room]
     widths = np.clip(max(fits, default=0), least, most).tolist()
-    columns = [
+    made = copy.copy(table)
+    made.columns = [
         replace(column, width=None if column.no_wrap else size)
         for column, size in zip(table.columns, widths, strict=True)
     ]
-    return _with(table, columns)
+    return made
 
 
 def _below_each_other(table: Table, width: int) -> list[RenderableType]:
@@ -202,10 +191,10 @@ def _below_each_other(table: Table, width: int) -> list[RenderableType]:
     labels = 1 + (names.index("") if "" in names else 0)
     pieces, shown = [], list(table.columns[:labels])
     for column in table.columns[labels:]:
-        wider = _with(table, [_renamed(one, len(names)) for one in (*shown, column)])
+        wider = _with_names(table, [*shown, column], len(names))
         if len(shown) > labels and _natural(wider) > width:
             pieces.append(shown)
             shown = list(table.columns[:labels])
         shown.append(column)
-    named = [_with(table, [_renamed(column, len(names)) for column in columns]) for columns in (*pieces, shown)]
+    named = [_with_names(table, columns, len(names)) for columns in (*pieces, shown)]
     return [piece if _natural(piece) <= width else _wrapped(piece, width) for piece in named]

@@ -17,7 +17,7 @@ class ScheduledRate(Probe):
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return η(t)."""
-        return _known(moment, moment.learning_rate)
+        return jnp.full_like(moment.gradient_norm, jnp.nan) if moment.learning_rate is None else moment.learning_rate
 
 
 @PROBES.register("moving_edge")
@@ -31,8 +31,4 @@ class MovingEdge(Probe):
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the threshold."""
-        return _known(moment, moment.threshold)
-
-
-def _known(moment: Moment, value: Float[Array, ""] | None) -> Float[Array, ""]:
-    return jnp.full_like(moment.gradient_norm, jnp.nan) if value is None else value
+        return jnp.full_like(moment.gradient_norm, jnp.nan) if moment.threshold is None else moment.threshold

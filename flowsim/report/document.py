@@ -12,6 +12,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from rich.text import Text
 
+from ..comparison import edge_statements
 from ..formatting.html import as_html
 from ..formatting.terminal import printable
 from ..kinds import UnknownKindError
@@ -178,13 +179,14 @@ def _drawn(figure: AskedFigure, results: Results) -> Figure:
 def _parts(results: Results, title: str) -> Iterator[_Part]:
     """Yield what each of the data sets gives: runs from one initialization, statements of the theory, and a sweep."""
     if (found := results.trajectories) is not None:
+        stated = edge_statements(found)
         yield _Part(
-            tables=tables(found, title),
-            summary=trajectories_summary(found),
+            tables=tables(found, title, stated),
+            summary=trajectories_summary(found, stated),
             figures=partial(trajectories_figures, found),
             panels=pictures(found),
-            warnings=tuple(warnings_of_runs(found)),
-            complete=ended_as_expected(found),
+            warnings=tuple(warnings_of_runs(found, stated)),
+            complete=ended_as_expected(found, stated),
         )
     if results.theory is None:
         yield _Part(summary={"theory": None})

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from ..columns import LabelledArrays, Recorded, RecordedRun, read_runs
+from ..columns import LabelledArrays, RecordedRun, read_runs
 from ..comparison.centres import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
 from ..comparison.edge_statements import common_time, models_of
 from ..formatting import format_number, with_entries
@@ -30,13 +30,16 @@ _COLUMNS = (
 def model_rows(dataset: LabelledArrays) -> list[dict[str, Any]]:
     """Return how descents, the gradient flow and the models compare, at the last time that is known of all.
 
-    One row each of the descent, the gradient flow and every model for each learning rate, with `method`,
+    One row each of the descent, the gradient flow and every model for each learning rate, the smallest first: `method`,
     `learning_rate`, `time`, `distance` from the centre of descent's oscillation, by how much `closer` to it than the
     gradient flow, `sharpness` there, `oscillation`, `mean_risk` and `mean_excess_risk`; NaN for what is not known.
     Empty without models.
     """
     shown, rows = read_runs(dataset), []
-    for descent, models in descents_with_models(shown):
+    for descent in shown.by_rate:
+        models = models_of(shown, descent)
+        if not models:
+            continue
         time = common_time(descent, models)
         flow_distance = _at(descent, DISTANCE.name, time)
         numbers = {"learning_rate": descent.run.learning_rate, "time": time}
@@ -56,11 +59,6 @@ def model_rows(dataset: LabelledArrays) -> list[dict[str, Any]]:
             predicted = {name: _at(run, name, time) for name in _PREDICTED}
             rows.append({"method": run.run.method, **numbers, "distance": distance, "closer": closer, **predicted})
     return rows
-
-
-def descents_with_models(shown: Recorded) -> list[tuple[RecordedRun, list[RecordedRun]]]:
-    """Return every descent that has models, and these, from the smallest learning rate to the largest."""
-    return [(run, models) for run in shown.by_rate if (models := models_of(shown, run))]
 
 
 def _at(run: RecordedRun, quantity: str, time: float) -> float:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from ..columns import MEASURES, RECORD, LabelledArrays, RecordedRun, read_runs
+from ..columns import MEASURES, RECORD, LabelledArrays, RecordedRun
 from ..comparison.centres import COLUMNS, DISTANCE
-from ..comparison.sharpness_along import COLUMNS as LIMITS
+from ..comparison.measure import COLUMNS as LIMITS
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
 
@@ -55,13 +55,6 @@ def ends_of(run: RecordedRun, names: Sequence[str]) -> Ends:
     return {name: run.along(name)[-1] for name in names}
 
 
-def probes_table(dataset: LabelledArrays, title: str) -> Table | None:
-    """Return the table of a data set of trajectories, a row for each run; `None` where there are no probes."""
-    names = own_probes(dataset)
-    rows = [([run.run.name], ends_of(run, names)) for run in read_runs(dataset).runs]
-    return table_of_ends(title, [""], rows, names, dataset) if names else None
-
-
 def table_of_ends(
     title: str,
     places: Sequence[str],
@@ -71,8 +64,11 @@ def table_of_ends(
     remarks: Sequence[str] = (),
 ) -> Table:
     """Return a table with a row for each of `rows`: where it belongs, under `places`, and what probes measured."""
-    said = [f"{name}: {_meaning(dataset, name)}" for name in names]
-    table = empty_table(f"{title}: probes at the end" if title else "probes at the end", [*said, *remarks], gap=2)
+    meanings = []
+    for name in names:
+        meaning = str(dataset[name if name in dataset else _FINAL + name].attrs["long_name"])
+        meanings.append(f"{name}: {meaning.removesuffix(', at the end of the run')}")
+    table = empty_table(f"{title}: probes at the end" if title else "probes at the end", [*meanings, *remarks], gap=2)
     for place in places:
         table.add_column(place, no_wrap=True)
     for name in names:
@@ -85,11 +81,6 @@ def table_of_ends(
 def plain(ends: Ends) -> dict[str, Any]:
     """Return the numbers in the types of JSON, lists of them for arrays; `None` for what is not finite."""
     return {name: np.vectorize(finite_or_none, otypes=[object])(values).tolist() for name, values in ends.items()}
-
-
-def _meaning(dataset: LabelledArrays, name: str) -> str:
-    variable = dataset[name if name in dataset else _FINAL + name]
-    return str(variable.attrs["long_name"]).removesuffix(", at the end of the run")
 
 
 def _shown(values: np.ndarray, most: int = 4) -> str:

@@ -8,13 +8,14 @@ import numpy as np
 from rich.table import Table
 
 from ..columns import MEASURES, SHARPNESS, LabelledArrays, Recorded, RecordedRun, read_runs
-from ..comparison.sharpness_along import ERROR, LIMIT
+from ..comparison import StatementsOfRuns, edge_statements
+from ..comparison.measure import ERROR, LIMIT
 from ..dynamics import Outcome
 from ..formatting import finite_or_none, format_number, subsample, with_entries
 from ..formatting.terminal import empty_table
 from .models import model_rows, models_table
-from .probes import ends_of, plain, probe_names, probes_table
-from .statements import failing_statements, failure_of, statements_summary, statements_table
+from .probes import ends_of, own_probes, plain, probe_names, table_of_ends
+from .statements import failing_statements, failure_of, statements_summary, table_of_run_statements
 
 
 def rows(dataset: LabelledArrays) -> list[dict[str, Any]]:
@@ -34,7 +35,6 @@ def rows(dataset: LabelledArrays) -> list[dict[str, Any]]:
 def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]:
     sharpness, rate = run.number("final_sharpness"), run.run.learning_rate
     last = run.last_rate
-    time, distance = (None, None) if run.run.is_flow else run.last_common
     return {
         "method": run.run.method,
         "learning_rate": rate,
@@ -46,23 +46,29 @@ def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]
         "ratio": sharpness / bounds[0] if bounds and bounds[0] > 0 else None,
         "two_over_eta": None if last is None else 2 / last,
         "threshold": None if rate is None else run.last_threshold,
-        "distance_to_flow": distance,
-        "distance_time": time,
+        "distance_to_flow": None if run.run.is_flow else run.number("distance_to_flow"),
+        "distance_time": None if run.run.is_flow else run.number("distance_time"),
         "outcome": run.outcome.name,
     }
 
 
-def tables(dataset: LabelledArrays, title: str) -> tuple[Table, ...]:
+def tables(dataset: LabelledArrays, title: str, statements: StatementsOfRuns | None = None) -> tuple[Table, ...]:
     """Return all tables for the terminal: of the runs, and where there are any, of models, statements and probes.
 
     Args:
         dataset: Columns of trajectories, or their data set.
         title: What stands above the first.
+        statements: What is said of the runs at the edge of stability; by default `edge_statements` of the data set.
 
     Returns:
         The tables, in their order.
     """
-    others = (models_table(dataset, title), statements_table(dataset, title), probes_table(dataset, title))
+    statements = edge_statements(dataset) if statements is None else statements
+    stated = table_of_run_statements(statements, title) if statements else None
+    names = own_probes(dataset)
+    ends = [([run.run.name], ends_of(run, names)) for run in read_runs(dataset).runs]
+    probed = table_of_ends(title, [""], ends, names, dataset) if names else None
+    others = (models_table(dataset, title), stated, probed)
     return (render(dataset, title), *(table for table in others if table is not None))
 
 
@@ -90,9 +96,9 @@ def render_folders(datasets: Mapping[str, LabelledArrays], title: str, remarks: 
     return table
 
 
-def _add_rows(table: Table, found: Mapping[str, Recorded]) -> None:
+def _add_rows(table: Table, folders: Mapping[str, Recorded]) -> None:
     """Add the columns of runs and a row for each, behind the name of its folder where there is a column for that."""
-    is_named, every = bool(table.columns), found.values()
+    is_named, every = bool(table.columns), folders.values()
     table.add_column("", no_wrap=True)
     # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
     unknown = any(math.isnan(shown.leading.along("excess_risk")[0]) for shown in every)
@@ -111,7 +117,7 @@ def _add_rows(table: Table, found: Mapping[str, Recorded]) -> None:
             else []
         ),
     ]
-    rows_of = {name: [_row(run, shown.bounds) for run in shown.runs] for name, shown in found.items()}
+    rows_of = {name: [_row(run, shown.bounds) for run in shown.runs] for name, shown in folders.items()}
     columns = with_entries(columns, [row for rows in rows_of.values() for row in rows])
     for header, _, _ in columns:
         table.add_column(header, justify="right", no_wrap=True)
@@ -169,7 +175,7 @@ def remarks_of_runs(shown: Recorded, *, rounding: float = 1e-6, most_names: int 
 
     early: dict[str, list[str]] = {}
     for run in shown.by_rate:
-        time, _ = run.last_common
+        time = run.number("distance_time")
         if time < run.end_time * (1 - rounding):
             early.setdefault(format_number(time, 4), []).append(run.run.name)
     for time, names in early.items():
@@ -218,9 +224,13 @@ def _merged(remarks: Iterable[tuple[str, str, str]], most: int = 3) -> Iterator[
             yield from (remark for _, remark in group)
 
 
-def warnings_of_runs(dataset: LabelledArrays) -> Iterator[str]:
-    """Yield how each run ended that came neither to its limit nor to what was asked, and what fails at the edge."""
+def warnings_of_runs(dataset: LabelledArrays, statements: StatementsOfRuns | None = None) -> Iterator[str]:
+    """Yield how each run ended that came neither to its limit nor to what was asked, and what fails at the edge.
+
+    The `statements` about the edge are by default `edge_statements` of the data set.
+    """
     shown, ended = read_runs(dataset), []
+    statements = edge_statements(dataset) if statements is None else statements
     for run in shown.runs:
         if not (run.outcome.converged or run.outcome.as_asked):
             words = run.outcome.words
@@ -230,20 +240,25 @@ def warnings_of_runs(dataset: LabelledArrays) -> Iterator[str]:
     yield from risk_remarks(shown)
     yield from _merged(
         (statement.name, about.run.name, f"{about.run.name}: {failure_of(statement)}")
-        for about, statement in failing_statements(dataset)
+        for about, statement in failing_statements(statements)
     )
 
 
-def ended_as_expected(dataset: LabelledArrays) -> bool:
-    """Tell whether the flow came to its limit, or to what was asked, and no statement fails."""
+def ended_as_expected(dataset: LabelledArrays, statements: StatementsOfRuns | None = None) -> bool:
+    """Tell whether the flow came to its limit, or to what was asked, and none of the `statements` fails."""
     shown = read_runs(dataset)
+    statements = edge_statements(dataset) if statements is None else statements
     done = not shown.has_flow or shown.flow.outcome.converged or shown.flow.outcome.as_asked
-    return done and not failing_statements(dataset)
+    return done and not failing_statements(statements)
 
 
-def summary(dataset: LabelledArrays) -> dict[str, Any]:
-    """Return the numbers of the runs in the types of JSON; `None` for what is not finite or does not apply."""
+def summary(dataset: LabelledArrays, statements: StatementsOfRuns | None = None) -> dict[str, Any]:
+    """Return the numbers of the runs in the types of JSON; `None` for what is not finite or does not apply.
+
+    The `statements` about the edge are by default `edge_statements` of the data set.
+    """
     shown = read_runs(dataset)
+    statements = edge_statements(dataset) if statements is None else statements
     bounds = shown.bounds
     names = probe_names(dataset)
     probed = [{"probes": plain(ends_of(run, names))} if names else {} for run in shown.runs]
@@ -259,7 +274,7 @@ def summary(dataset: LabelledArrays) -> dict[str, Any]:
         "bounds": None if bounds is None else {"lower": finite_or_none(bounds[0]), "upper": finite_or_none(bounds[1])},
         "critical_learning_rate": finite_or_none(shown.critical_learning_rate),
         **({"models": models} if models else {}),
-        **({"statements": stated} if (stated := statements_summary(dataset)) else {}),
+        **({"statements": statements_summary(statements)} if statements else {}),
     }
 
 
@@ -281,7 +296,6 @@ def _summary_of_flow(flow: RecordedRun) -> dict[str, Any]:
 
 
 def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
-    rate, (time, distance) = run.run.learning_rate, run.last_common
     curvature, last = run.run.edge.curvature, run.last_rate
     edge = {"threshold": finite_or_none(float(run.edge_along(curvature)[-1])), "threshold_of": curvature}
     scheduled = {"final_learning_rate": finite_or_none(last)} if run.is_scheduled else {}
@@ -292,14 +306,14 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
     return {
         **({} if run.run.is_descent else {"dynamics": run.run.dynamics}),
         **({"branch": run.run.branch} if run.run.branch else {}),
-        "learning_rate": finite_or_none(rate),
+        "learning_rate": finite_or_none(run.run.learning_rate),
         **scheduled,
         "outcome": run.outcome.name,
         "steps": run.steps,
         "time": finite_or_none(run.end_time),
         **_summary_of_end(run),
-        "distance_to_flow": finite_or_none(distance),
-        "distance_time": finite_or_none(time),
+        "distance_to_flow": finite_or_none(run.number("distance_to_flow")),
+        "distance_time": finite_or_none(run.number("distance_time")),
         "crossing_time": finite_or_none(run.number("crossing_time")),
         "two_over_eta": None if last is None else finite_or_none(2 / last),
         **({} if run.run.has_edge_of_descent else edge),

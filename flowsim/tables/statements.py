@@ -7,8 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from ..columns import LabelledArrays
-from ..comparison import RunStatements, edge_statements
+from ..comparison import RunStatements
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
 from ..theory import Claim, Statement, Verdict
@@ -53,12 +52,17 @@ def sides_table(
 
 def remarks_of_statements(shown: Sequence[Statement], silent: Sequence[str], most: int = 12) -> list[str]:
     """Return the lines under the table: what is known of statements that do not hold, each once."""
-    failed = [failure_of(statement) for statement in shown if statement.verdict is Verdict.FAILS]
-    unmet = [f"{s.name}: {s.unmet}" for s in shown if s.verdict is Verdict.ASSUMPTION_NOT_MET]
-    remarks = list(dict.fromkeys([*failed, *unmet]))
+    remarks = _shortcomings(shown)
     if len(remarks) > most:
         remarks = [*remarks[:most], f"and {len(remarks) - most} more, in summary.json"]
     return [*remarks, f"Not applicable: {', '.join(silent)}"] if silent else remarks
+
+
+def _shortcomings(shown: Sequence[Statement]) -> list[str]:
+    """Return which statements fail, and then of which an assumption is not met; each once."""
+    failed = [failure_of(statement) for statement in shown if statement.verdict is Verdict.FAILS]
+    unmet = [f"{s.name}: {s.unmet}" for s in shown if s.verdict is Verdict.ASSUMPTION_NOT_MET]
+    return list(dict.fromkeys([*failed, *unmet]))
 
 
 def summary_of_statement(statement: Statement) -> dict[str, Any]:
@@ -84,17 +88,8 @@ def failure_of(statement: Statement) -> str:
     return f"{statement.name} fails: it does not hold that {statement.claim}"
 
 
-def statements_table(dataset: LabelledArrays, title: str) -> Table | None:
-    """Return the table of the statements that apply, with the others below it; `None` where there are none.
-
-    Both sides stand there as they are where the margin is least.
-    """
-    found = edge_statements(dataset)
-    return table_of_run_statements(found, title) if found else None
-
-
 def table_of_run_statements(found: Sequence[RunStatements], title: str) -> Table:
-    """Return the table of statements about runs.
+    """Return the table of the statements about runs that apply, each with both sides where the margin is least.
 
     Args:
         found: The statements, of which there is one at least.
@@ -103,10 +98,8 @@ def table_of_run_statements(found: Sequence[RunStatements], title: str) -> Table
     Returns:
         The table. Below it is what a statement says that fails, what is known of others, and what does not apply.
     """
-    pairs = _applicable(found)
+    pairs = [(about, one) for about in found for one in about.statements if one.verdict is not Verdict.NOT_APPLICABLE]
     shown = [statement for _, statement in pairs]
-    failed = [failure_of(one) for one in shown if one.verdict is Verdict.FAILS]
-    unmet = [f"{one.name}: {one.unmet}" for one in shown if one.verdict is Verdict.ASSUMPTION_NOT_MET]
     notes = [f"{one.name}: {one.note}" for one in shown if one.times is not None and one.note]
     silent: dict[tuple[float | None, str], list[str]] = {}
     for about in found:
@@ -117,7 +110,7 @@ def table_of_run_statements(found: Sequence[RunStatements], title: str) -> Table
         f"Not applicable at η = {format_number(rate, 4)}: {', '.join(dict.fromkeys(names))}; {reason}"
         for (rate, reason), names in silent.items()
     ]
-    remarks = list(dict.fromkeys([*failed, *unmet, *notes, *reasons]))
+    remarks = list(dict.fromkeys([*_shortcomings(shown), *notes, *reasons]))
     rows = [
         (statement, (about.run.method, format_number(about.run.learning_rate, 4)), str(statement.verdict))
         for about, statement in pairs
@@ -126,14 +119,8 @@ def table_of_run_statements(found: Sequence[RunStatements], title: str) -> Table
     return sides_table(f"{title}: {heading}" if title else heading, remarks, ("", "η"), rows)
 
 
-def _applicable(found: Sequence[RunStatements]) -> list[tuple[RunStatements, Statement]]:
-    """Return the statements that apply to their runs, each with what else is said of its run."""
-    pairs = [(about, statement) for about in found for statement in about.statements]
-    return [(about, statement) for about, statement in pairs if statement.verdict is not Verdict.NOT_APPLICABLE]
-
-
-def statements_summary(dataset: LabelledArrays) -> list[dict[str, Any]]:
-    """Return every statement in the types of JSON, with the run that it is about; empty where there are none."""
+def statements_summary(statements: Sequence[RunStatements]) -> list[dict[str, Any]]:
+    """Return every statement in the types of JSON, with the run that it is about."""
     return [
         {
             "method": about.run.method,
@@ -141,14 +128,14 @@ def statements_summary(dataset: LabelledArrays) -> list[dict[str, Any]]:
             **summary_of_statement(statement),
             "source": statement.source,
         }
-        for about in edge_statements(dataset)
+        for about in statements
         for statement in about.statements
     ]
 
 
-def failing_statements(dataset: LabelledArrays) -> list[tuple[RunStatements, Statement]]:
+def failing_statements(statements: Sequence[RunStatements]) -> list[tuple[RunStatements, Statement]]:
     """Return the statements that fail, each with what else is said of its run."""
-    return [(about, one) for about, one in _applicable(edge_statements(dataset)) if one.verdict is Verdict.FAILS]
+    return [(about, one) for about in statements for one in about.statements if one.verdict is Verdict.FAILS]
 
 
 def claims_table(found: Sequence[Claim], title: str) -> Table:

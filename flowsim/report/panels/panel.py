@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ...comparison.sharpness_along import LIMIT
+from ...comparison.measure import LIMIT
 from ...formatting import format_number, subsample as subsample
 
 Limits = tuple[float, float]

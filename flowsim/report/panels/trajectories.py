@@ -9,7 +9,7 @@ import xarray
 
 from ...columns import MEASURES, Recorded, RecordedRun, read_runs
 from ...comparison.centres import SHARPNESS as CENTRE_SHARPNESS
-from ...comparison.sharpness_along import LIMIT
+from ...comparison.measure import LIMIT
 from ...dynamics import Outcome
 from ...formatting import format_number
 from ..style import CROSSING, LIMITS, THRESHOLD, run_look
