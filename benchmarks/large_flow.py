@@ -54,23 +54,24 @@ def planned(kind: type | None, precision: str) -> float:
     """Return what XLA sets aside for the steps, beside arguments and results, in copies of the weights."""
     network, problem = large(PLANNED_WIDTH, PLANNED_DEPTH, precision)
     solver = None if kind is None else kind(jnp.asarray(1e-4), jnp.asarray(1e-7))
+    dynamics = flowsim.GradientFlow(solver).checked(network.stacks[0].dtype)
     request = Request(
         network=network,
         problem=problem,
-        dynamics=flowsim.GradientFlow(solver).checked(network.stacks[0].dtype),
+        dynamics=dynamics,
         stopping=stopping_for(None, problem, network.stacks[0].dtype),
         schedule=AtTimes(np.asarray([], network.stacks[0].dtype)),
-        instruments=instruments(None, (), sharpness=False, weights=False),
+        instruments=instruments(network, dynamics, None, (), sharpness=False, weights=False),
         t1=np.asarray(np.inf, network.stacks[0].dtype),
         max_steps=np.asarray(1_000_000),
     )
-    state = eqx.filter_eval_shape(loop._start, request)
+    state = eqx.filter_eval_shape(loop.start_state, request)
     moving, fixed = eqx.partition(state, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     arrays, rest = eqx.partition(request, eqx.is_array)
 
     def further(state: loop.RunState, arrays: Request, steps: jax.Array) -> loop.RunState:
         # As compiled in a run; the look at second derivatives is a program of its own.
-        advanced = loop.advance.__wrapped__(eqx.combine(arrays, rest), eqx.combine(state, fixed), steps)
+        advanced = loop.advance(eqx.combine(arrays, rest), eqx.combine(state, fixed), steps)
         return eqx.filter(advanced, eqx.is_array)
 
     memory = jax.jit(further, donate_argnums=0).lower(moving, arrays, jnp.array(1)).compile().memory_analysis()

@@ -12,7 +12,7 @@ from matplotlib.mathtext import MathTextParser
 
 import flowsim
 from flowsim.data import gaussian_teacher
-from flowsim.runtime.compiling import with_options
+from flowsim.runtime.compiling import compiled as compiled_with
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,7 +41,7 @@ def quick_environment():
 @pytest.fixture(scope="session")
 def compiled_quickly():
     """Return a function that compiles another, one that runs once, with as little optimization as XLA knows."""
-    return lambda function: with_options(function, {"xla_backend_optimization_level": 0})
+    return lambda function: compiled_with(function, options={"xla_backend_optimization_level": 0})
 
 
 @pytest.fixture

@@ -11,18 +11,19 @@ import pytest
 import flowsim
 from flowsim.networks import cast
 from flowsim.networks.weights import standard_normal
-from flowsim.runtime.compiling import QUICK_OPTIONS, compiled, is_traced, with_options
+from flowsim.runtime.compiling import QUICK_OPTIONS, compiled, is_traced
 
 
 @pytest.fixture
 def options_of(monkeypatch):
     """Return what a compiled function is compiled with for some arguments."""
-    noted = []
+    noted, jit = [], jax.jit
 
-    def noting(function, options, donate):
-        return lambda leaves, structure: noted.append(dict(options))
+    def noting(function, **choices):
+        noted.append(choices.get("compiler_options") or {})
+        return jit(function, **choices)
 
-    monkeypatch.setattr("flowsim.runtime.compiling._flat", noting)
+    monkeypatch.setattr("jax.jit", noting)
     monkeypatch.setitem(QUICK_OPTIONS, "xla_backend_optimization_level", 1)  # as it is, but in fast tests
 
     def options(*args, **choices):
@@ -81,7 +82,7 @@ def test_every_product_of_a_run_inside_a_transformation_is_in_full_precision(run
 
 
 def test_options_that_this_xla_does_not_know_are_left_out():
-    assert float(with_options(jnp.negative, {"xla_cpu_no_such_option": True})(1.0)) == -1.0
+    assert float(compiled(jnp.negative, options={"xla_cpu_no_such_option": True})(1.0)) == -1.0
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((3, 7), "float64"), ((41, 40), "float32")])

@@ -19,7 +19,7 @@ from ..dynamics.outcome import Outcome, decide
 from ..dynamics.stopping import divergence_ceiling, has_diverged
 from ..networks import cast, records, split
 from ..problems import Problem
-from ..runtime.compiling import with_options
+from ..runtime.compiling import compiled
 from ..solvers.field import checked_parts
 from .kernel import Kernel, kernel_for
 
@@ -143,7 +143,7 @@ def _advanced(kernel: Kernel, batch: BatchState, blocks: Int[ArrayLike, ""], blo
 
 @functools.cache
 def _advance() -> Callable[..., BatchState]:
-    return with_options(_advanced, _OPTIONS)
+    return compiled(_advanced, options=_OPTIONS)
 
 
 def _step(kernel: Kernel, fixed: PyTree, batch: BatchState) -> BatchState:

@@ -5,12 +5,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
+from jaxtyping import ArrayLike, Bool, Int, PyTree
 
 from ..formatting import encodable
-from ..networks import records
 from ..problems import Problem
-from ..runtime.compiling import is_traced
 from .descent import Descent
 from .dynamics import Clock
 from .outcome import Outcome
@@ -33,21 +31,6 @@ class KeptStates(eqx.Module):
     origin: Origin | None
     problem: Problem
     stopping: Stopping
-
-    def branch(self, step: int) -> "BranchPoint":
-        """Return where another descent may go on; `ValueError` for a step that was not recorded."""
-        if is_traced(self):
-            raise ValueError("a run is branched from outside of jit and vmap, where it is known how it ended")
-        steps = np.asarray(self.along.steps)
-        whole = isinstance(step, int | np.integer) and not isinstance(step, bool)
-        places = np.flatnonzero(steps == step) if whole else np.array([], int)
-        if not places.size:
-            known = ", ".join(map(str, steps[:: max(1, len(steps) // 8)]))
-            raise ValueError(f"no state was recorded at step {step!r}: there are {known}, …, {steps[-1]}")
-        state = records(self.along, places[0])
-        if int(state.code) == Outcome.DIVERGED:
-            raise ValueError(f"the run had diverged at step {step}: expected a step before")
-        return BranchPoint(state, self)
 
 
 class BranchPoint(eqx.Module):
@@ -139,14 +122,6 @@ class Begin(eqx.Module):
         places = (self.state.clock, self.state.steps, dynamics)
         return eqx.tree_at(lambda state: (state.clock, state.steps, state.dynamics), fresh, places)
 
-    def since(self, steps: Int[Array, ""]) -> Int[Array, ""]:
-        """Return the steps that time is counted in."""
-        return steps if self.origin is None else steps - self.origin.steps
-
-    def later(self, clock: Clock) -> Clock:
-        """Return the time of the run, from that since the origin."""
-        return clock if self.origin is None else self.origin.clock.after(clock.time)
-
 
 def _shapes(tree: PyTree) -> Any:
     leaves, structure = jax.tree.flatten(tree)
@@ -155,12 +130,15 @@ def _shapes(tree: PyTree) -> Any:
 
 def _equal(one: Any, other: Any) -> bool:
     """Tell whether two pytrees are the same, number for number, NaN counting as one."""
-    (ours, structure), (theirs, of_theirs) = map(jax.tree.flatten, (one, other))
-    return structure == of_theirs and all(map(_same, ours, theirs))
-
-
-def _same(one: Any, other: Any) -> bool:
-    if not (eqx.is_array_like(one) and eqx.is_array_like(other)):
-        return one is other
-    ours, theirs = map(np.asarray, (one, other))
-    return np.array_equal(ours, theirs, equal_nan=ours.dtype.kind in "fc")
+    (leaves, structure), (others, of_others) = map(jax.tree.flatten, (one, other))
+    if structure != of_others:
+        return False
+    for leaf, its_other in zip(leaves, others, strict=True):
+        if eqx.is_array_like(leaf) and eqx.is_array_like(its_other):
+            numbers = np.asarray(leaf)
+            same = np.array_equal(numbers, np.asarray(its_other), equal_nan=numbers.dtype.kind in "fc")
+        else:
+            same = leaf is its_other
+        if not same:
+            return False
+    return True

@@ -36,9 +36,14 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike, request: PyTree, seconds: float, untouched: float = 600.0):
         self.path, self.seconds = user_path(path), seconds
         _refuse_unwritable(self.path)
-        self._identity = identity_of(request).encode()
-        self._saved_at = time.monotonic()
-        self._tidy(untouched)
+        self._identity, self._saved_at = identity_of(request).encode() + b"\n", time.monotonic()
+        self._prefix = f".{self.path.name}."
+        temporary = re.compile(re.escape(self._prefix) + r"\w{8}")  # as `tempfile` makes it
+        for entry in self.path.parent.iterdir() if self.path.parent.is_dir() else ():
+            if temporary.fullmatch(entry.name):
+                with suppress(OSError):  # another process may have been faster
+                    if time.time() - entry.stat().st_mtime > untouched:
+                        entry.unlink()
 
     def load(self, begin: Callable[[], State]) -> State:
         """Return the state in the file, on the devices of `begin()`, or `begin()` itself if there is no file.
@@ -47,7 +52,23 @@ class Checkpoint:
         """
         try:
             with self.path.open("rb") as file:
-                self._refuse_foreign(file)
+                version = file.readline(len(_VERSION))
+                if not version.startswith(_KIND):
+                    raise ValueError(f"{self.path} is not a checkpoint of flowsim: choose another file")
+                if version != _VERSION:
+                    raise ValueError(
+                        f"{self.path} is a checkpoint of another version of flowsim: delete it to begin anew"
+                    )
+                identity, digest = (file.read(len(self._identity)) for _ in range(2))
+                state_at = file.tell()
+                if digest != _digest(identity, file):
+                    raise ValueError(f"{self.path} is damaged: delete it to begin anew")
+                if identity != self._identity:
+                    raise ValueError(
+                        f"{self.path} is the checkpoint of a run with another network, problem, options or versions: "
+                        "choose another file, or delete it to begin anew"
+                    )
+                file.seek(state_at)
                 fresh = begin()
                 stored = eqx.tree_deserialise_leaves(file, fresh)
         except FileNotFoundError:
@@ -58,65 +79,28 @@ class Checkpoint:
 
     def save_if_due(self, state: PyTree, *, ended: bool) -> None:
         """Write the state if the run has ended, or the last write was `seconds` ago or more."""
-        if ended or time.monotonic() - self._saved_at >= self.seconds:
-            self._save(state)
-            self._saved_at = time.monotonic()
-
-    def _refuse_foreign(self, file: BinaryIO) -> None:
-        """Read up to the state, and raise `ValueError` unless it is intact and belongs to this run."""
-        version = file.readline(len(_VERSION))
-        if not version.startswith(_KIND):
-            raise ValueError(f"{self.path} is not a checkpoint of flowsim: choose another file")
-        if version != _VERSION:
-            raise ValueError(f"{self.path} is a checkpoint of another version of flowsim: delete it to begin anew")
-        identity, digest = (file.read(len(self._identity) + 1) for _ in range(2))
-        state_at = file.tell()
-        if digest != _digest(identity, file):
-            raise ValueError(f"{self.path} is damaged: delete it to begin anew")
-        if identity != self._identity + b"\n":
-            raise ValueError(
-                f"{self.path} is the checkpoint of a run with another network, problem, options or versions: "
-                "choose another file, or delete it to begin anew"
-            )
-        file.seek(state_at)
-
-    def _save(self, state: PyTree) -> None:
+        if not ended and time.monotonic() - self._saved_at < self.seconds:
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=self._prefix)
         try:
             with os.fdopen(handle, "w+b") as file:
-                self._write(file, state)
+                file.write(_VERSION + self._identity)
+                digest_at = file.tell()
+                file.write(bytes(len(self._identity)))  # room for the digest, which is as long
+                state_at = file.tell()
+                eqx.tree_serialise_leaves(file, state)
+                file.seek(state_at)
+                digest = _digest(self._identity, file)
+                file.seek(digest_at)
+                file.write(digest)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, self.path)
         except BaseException:
             os.unlink(name)
             raise
-
-    def _write(self, file: BinaryIO, state: PyTree) -> None:
-        identity = self._identity + b"\n"
-        file.write(_VERSION + identity)
-        digest_at = file.tell()
-        file.write(bytes(len(identity)))
-        state_at = file.tell()
-        eqx.tree_serialise_leaves(file, state)
-        file.seek(state_at)
-        digest = _digest(identity, file)
-        file.seek(digest_at)
-        file.write(digest)
-
-    @property
-    def _prefix(self) -> str:
-        return f".{self.path.name}."
-
-    def _tidy(self, untouched: float) -> None:
-        """Remove temporary files of processes that were killed."""
-        temporary = re.compile(re.escape(self._prefix) + r"\w{8}")  # as `tempfile` makes it
-        for entry in self.path.parent.iterdir() if self.path.parent.is_dir() else ():
-            if temporary.fullmatch(entry.name):
-                with suppress(OSError):  # another process may have been faster
-                    if time.time() - entry.stat().st_mtime > untouched:
-                        entry.unlink()
+        self._saved_at = time.monotonic()
 
 
 def _digest(identity: bytes, rest: BinaryIO) -> bytes:

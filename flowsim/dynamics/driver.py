@@ -13,11 +13,15 @@ import numpy as np
 from ..curvature.finiteness import check_gradient
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks.weights import weight_count
-from ..runtime.compiling import few_blas_threads, in_full_precision, is_traced, knows_lapack, on_compilation
+from ..runtime.compiling import compiled, few_blas_threads, in_full_precision, is_traced, knows_lapack, on_compilation
+from . import loop
 from .checkpoint import Checkpoint
 from .descent import words
-from .loop import Request, RunState, advance, check_limit, run_to_end, start_state
+from .loop import Request, RunState
 from .outcome import Outcome
+
+start_state = compiled(loop.start_state, few_calls=True)
+advance = compiled(loop.advance, donate="all-except-first", sized_by=[0])
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def drive(
                 "a checkpoint is a file of one run: call integrate or descend outside jit and vmap to keep one"
             )
         with in_full_precision():
-            return run_to_end(request)
+            return loop.run_to_end(request)
     calls = CallLength()
     latest: Progress | None = None
 
@@ -140,7 +144,7 @@ def drive(
             steps = calls.next(int(state.steps) + int(state.rejected_steps) - before, time.monotonic() - began)
             if question:
                 with one_thread():
-                    state = jax.block_until_ready(check_limit(request, state))
+                    state = jax.block_until_ready(loop.check_limit(request, state))
             report(state)
             running = not _has_ended(state)
             if kept is not None:

@@ -110,7 +110,8 @@ class Flow(Dynamics):
         rounding = jnp.finfo(change.dtype).eps * norm(attempt.state.point)
         long = attempt.length * gradient_norm > 2 * rounding
         steady = ~attempt.cut & (attempt.state.stepper.wanted <= 1.05 * state.stepper.wanted)
-        return (change <= rounding) & (long | steady) & ~attempt.state.stepper.grows()
+        still, growing = (change <= rounding) & (long | steady), jax.tree.leaves(attempt.state.stepper.growing)
+        return still & ~jnp.any(jnp.stack([jnp.any(steps >= LASTING) for steps in growing]))
 
     def will_stand_still(self, field: GradientField, state: FlowState, attempt: Attempt) -> Bool[Array, ""] | bool:
         """Tell whether what is left to move is within rounding, where |F| falls as in this step, and no entry grows."""
@@ -143,12 +144,13 @@ class Flow(Dynamics):
 
     def for_its_regime(self, state: FlowState) -> FlowState:
         """Return the state for a program of explicit steps alone, or of implicit ones, whichever come next."""
-        stepper = state.stepper.for_its_regime()
-        return state if stepper is state.stepper else replace(state, stepper=stepper)
+        regime = None if state.stepper.regime is None else bool(state.stepper.regime)
+        return state if regime == state.stepper.only else replace(state, stepper=replace(state.stepper, only=regime))
 
     def is_within_regime(self, state: FlowState) -> Bool[Array, ""] | bool:
         """Tell whether the program that was made for this state takes its next step."""
-        return state.stepper.is_within()
+        only, regime = state.stepper.only, state.stepper.regime
+        return True if only is None or regime is None else regime == only
 
     def loosened(self, state: FlowState) -> Float[Array, ""]:
         """Return the largest factor by which the tolerance was loosened where the gradient jumps."""

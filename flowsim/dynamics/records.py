@@ -220,10 +220,6 @@ class Pace(eqx.Module):
         longest = jnp.where(distance > 0, length * spacing / distance, jnp.inf)
         return Pace(self.recorded, coordinates, longest)
 
-    def now_recorded(self) -> "Pace":
-        """Return the pace with a record made here."""
-        return Pace(self.here, self.here, self.longest)
-
     def due(self, spacing: Array) -> Bool[Array, ""]:
         """Tell whether more than half of `spacing` lies between here and the last record."""
         return ~(jnp.sum(jnp.abs(self.here - self.recorded)) < spacing / 2)
@@ -274,7 +270,8 @@ class Spread(Schedule):
         """Return the state with one more record."""
         full = state.records.count == self.capacity
         records = jax.lax.cond(full, lambda records: records.every_second(), lambda records: records, state.records)
-        return SpreadState(records.add(record), state.pace.now_recorded(), jnp.where(full, 2, 1) * state.spacing)
+        pace = replace(state.pace, recorded=state.pace.here)
+        return SpreadState(records.add(record), pace, jnp.where(full, 2, 1) * state.spacing)
 
 
 class AtTimesState(eqx.Module):
@@ -332,7 +329,7 @@ class AtTimes(Schedule):
             records=state.records.add(record),
             upcoming=state.upcoming + on_time,
             between=state.between + ~on_time,
-            pace=state.pace.now_recorded(),
+            pace=replace(state.pace, recorded=state.pace.here),
         )
 
     def _spacing(self, state: AtTimesState) -> Float[Array, ""]:

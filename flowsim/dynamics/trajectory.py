@@ -21,7 +21,7 @@ from ..formatting.presentation import Drawn, view_of
 from ..networks import records as records_of
 from ..probes import Label
 from ..problems import Problem
-from ..runtime.compiling import compiled
+from ..runtime.compiling import compiled, is_traced
 from .branches import BranchPoint, KeptStates
 from .dynamics import Dynamics
 from .loop import Request, RunState
@@ -179,7 +179,18 @@ class Trajectory(Drawn, eqx.Module):
         """
         if self.states is None:
             raise ValueError("this run has not kept its states: write descend(..., states=True) to go on from records")
-        return self.states.branch(step)
+        if is_traced(self.states):
+            raise ValueError("a run is branched from outside of jit and vmap, where it is known how it ended")
+        along = self.states.along
+        steps, whole = np.asarray(along.steps), isinstance(step, int | np.integer) and not isinstance(step, bool)
+        places = np.flatnonzero(steps == step) if whole else np.array([], int)
+        if not places.size:
+            some = ", ".join(map(str, steps[:: max(1, len(steps) // 8)]))
+            raise ValueError(f"no state was recorded at step {step!r}: there are {some}, …, {steps[-1]}")
+        state = records_of(along, places[0])
+        if int(state.code) == Outcome.DIVERGED:
+            raise ValueError(f"the run had diverged at step {step}: expected a step before")
+        return BranchPoint(state, self.states)
 
     def __repr__(self) -> str:
         return encodable(_line(self))
@@ -282,7 +293,13 @@ def _line(run: Any) -> str:
     """Return a trajectory in one line, whatever its leaves are: numbers, batches, tracers, or no arrays at all."""
     code = numbers_of(run.code)
     if code is None:
-        return f"Trajectory({run.dynamics}, {_shape_of_records(run)})"
+        shape = getattr(run.times, "shape", None)  # known of a tracer, too
+        if shape is None:
+            return f"Trajectory({run.dynamics}, of {type(run.times).__name__} leaves)"
+        *batch, records = shape or ("no",)
+        of = f"{' × '.join(map(str, batch))} runs of " if batch else ""
+        kind = "traced" if isinstance(run.times, Tracer) else "no numbers"
+        return f"Trajectory({run.dynamics}, {kind}, {of}{records} records)"
     if code.ndim > 0:
         ends = Counter(_word(one) for one in code.flat)
         batch = " × ".join(map(str, code.shape))
@@ -307,13 +324,3 @@ def _word(code: Any) -> str:
         return Outcome(int(code)).words
     except ValueError:
         return f"outcome {code}"
-
-
-def _shape_of_records(run: Any) -> str:
-    """Return the shape of the records, which is known of a tracer, too."""
-    shape = getattr(run.times, "shape", None)
-    if shape is None:
-        return f"of {type(run.times).__name__} leaves"
-    *batch, records = shape or ("no",)
-    of = f"{' × '.join(map(str, batch))} runs of " if batch else ""
-    return f"{'traced' if isinstance(run.times, Tracer) else 'no numbers'}, {of}{records} records"

@@ -1,7 +1,7 @@
 """Problems: risks to be minimized."""
 
 from .empirical import EmpiricalRisk as EmpiricalRisk
-from .minibatches import Draw as Draw, Minibatches as Minibatches, as_seed as as_seed
+from .minibatches import Draw as Draw, Minibatches as Minibatches, WeightedRisk as WeightedRisk, as_seed as as_seed
 from .problem import (
     Problem as Problem,
     check_problem as check_problem,
@@ -12,4 +12,3 @@ from .regression import LinearRegression as LinearRegression
 from .regularized import RegularizedRisk as RegularizedRisk
 from .risk import Risk as Risk
 from .tracing import check_weights as check_weights
-from .weighted import WeightedRisk as WeightedRisk

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 from jaxtyping import Array, PyTree
 
 from ..runtime.memory import device_bytes
@@ -118,29 +118,29 @@ def _is_array(leaf: object) -> bool:
 
 
 def _bytes_in(jaxpr: Jaxpr, moving: Sequence[bool]) -> float:
-    """Return the bytes of what a program computes of those of its inputs that differ from sample to sample."""
+    """Return the bytes of what a program computes of those of its inputs that differ from sample to sample.
+
+    Of an operation that consists of programs, such as a loop, the largest one counts.
+    """
     varying = {var for var, moves in zip(jaxpr.invars, moving, strict=True) if moves}
     total = 0.0
     for equation in jaxpr.eqns:
         moves = [isinstance(var, Var) and var in varying for var in equation.invars]
-        if any(moves):
-            varying.update(equation.outvars)
-            total += _bytes_at(equation, moves)
+        if not any(moves):
+            continue
+        varying.update(equation.outvars)
+        params, repeats = equation.params, 1
+        if equation.primitive.name == "scan":
+            (consts, carried), repeats = _fixed_and_carried(params), params["length"]
+            moves = [*moves[:consts], *[True] * carried, *moves[consts + carried :]]
+        # A loop and a choice begin with inputs that their parts do not have.
+        inner = [_bytes_in(part, moves[len(moves) - len(part.invars) :]) for part in _programs_in(params.values())]
+        if inner:
+            total += repeats * max(inner)
+        else:
+            results: list[Any] = [var.aval for var in equation.outvars]
+            total += sum(math.prod(result.shape) * result.dtype.itemsize for result in results)
     return total
-
-
-def _bytes_at(equation: JaxprEqn, moves: list[bool]) -> float:
-    """Return the bytes that one operation leaves, or all those of the largest program that it consists of."""
-    params, repeats = equation.params, 1
-    if equation.primitive.name == "scan":
-        (consts, carried), repeats = _fixed_and_carried(params), params["length"]
-        moves = [*moves[:consts], *[True] * carried, *moves[consts + carried :]]
-    # A loop and a choice begin with inputs that their parts do not have.
-    inner = [_bytes_in(part, moves[len(moves) - len(part.invars) :]) for part in _programs_in(params.values())]
-    if inner:
-        return repeats * max(inner)
-    results: list[Any] = [var.aval for var in equation.outvars]
-    return sum(math.prod(result.shape) * result.dtype.itemsize for result in results)
 
 
 def _fixed_and_carried(params: dict[str, Any]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Which samples each step of a stochastic descent takes: a function of a seed and of the number of the step alone."""
+"""Which samples each step of a stochastic descent takes, by a seed and the number of the step, or how they weigh."""
 
 from dataclasses import replace
 from functools import partial
@@ -113,15 +113,36 @@ class Minibatches(eqx.Module):
 
     def taken(self, problem: Problem, draw: Draw) -> Problem:
         """Return the problem on the next batch, its samples in their order among all, so that they add up alike."""
-        return on_samples(problem, jnp.sort(self._chosen(draw)))
-
-    def _chosen(self, draw: Draw) -> Integer[Array, " batch"]:
-        if draw.order is not None:
+        if draw.order is None:
+            key = jax.random.fold_in(jax.random.key(self.seed), draw.count)
+            chosen = jax.random.randint(key, (self.size,), 0, draw.samples, jnp.int32)
+        else:
             first = (draw.count % draw.batches) * self.size
-            return jax.lax.dynamic_slice_in_dim(draw.order, first, self.size)
-        key = jax.random.fold_in(jax.random.key(self.seed), draw.count)
-        return jax.random.randint(key, (self.size,), 0, draw.samples, jnp.int32)
+            chosen = jax.lax.dynamic_slice_in_dim(draw.order, first, self.size)
+        return on_samples(problem, jnp.sort(chosen))
 
     def _order(self, epoch: Int[Array, ""], count: int) -> Integer[Array, " n"]:
         key = jax.random.fold_in(jax.random.key(self.seed), epoch)
         return jax.random.permutation(key, jnp.arange(count, dtype=jnp.int32))
+
+
+class WeightedRisk(Problem):
+    """Σ_i c_i R_i, with R_i the risk of a problem on its sample i. With c_i = 1/n it is the risk of the problem.
+
+    Raises `ValueError` for another number of weights than of samples.
+    """
+
+    problem: Problem
+    """The problem."""
+    weights: Float[Array, " n"]
+    """c_i, which may be negative."""
+
+    def __check_init__(self):
+        count = self.problem.sample_count()
+        if eqx.is_array(self.weights) and self.weights.shape != (count,):
+            raise ValueError(f"the weights have shape {self.weights.shape}: expected ({count},), one for each sample")
+
+    def __call__(self, network: Any) -> Float[Array, ""]:
+        """Return the weighted sum."""
+        risks = self.problem.sample_risks(network)
+        return jnp.sum(self.weights.astype(risks.dtype) * risks)

@@ -44,8 +44,12 @@ class RegularizedRisk(Problem):
     @with_standard_options
     def __init__(self, problem: Problem, weight_decay: ArrayLike):
         check_problem(problem)
+        decay = weight_decay if isinstance(weight_decay, jax.Array) else np.asarray(weight_decay)
+        is_number = decay.ndim == 0 and decay.dtype.kind in "iuf"
+        if not is_number or not (isinstance(decay, Tracer) or 0 <= float(decay) < np.inf):
+            raise ValueError(f"weight_decay must be a finite number, zero or more, got {weight_decay!r}")
         self.problem = problem
-        self.weight_decay = _checked(weight_decay)
+        self.weight_decay = jnp.asarray(weight_decay, jnp.result_type(float))
 
     def decay(self, network: Any) -> Float[Array, ""]:
         """Return (λ/2)‖W‖²."""
@@ -136,11 +140,3 @@ class RegularizedRisk(Problem):
     def output_gram(self, network: Any) -> Float[Array, "m m"] | None:
         """Return that of the problem."""
         return self.problem.output_gram(network)
-
-
-def _checked(weight_decay: ArrayLike) -> Float[Array, ""]:
-    known = weight_decay if isinstance(weight_decay, jax.Array) else np.asarray(weight_decay)
-    number = known.ndim == 0 and known.dtype.kind in "iuf"
-    if not number or not (isinstance(known, Tracer) or 0 <= float(known) < np.inf):
-        raise ValueError(f"weight_decay must be a finite number, zero or more, got {weight_decay!r}")
-    return jnp.asarray(weight_decay, jnp.result_type(float))

@@ -62,11 +62,23 @@ class Risk(Problem):
         return self.least
 
     def __call__(self, network: Any) -> Float[Array, ""]:
-        """Return the risk R of a network."""
+        """Return the risk R of a network; its derivative is the gradient that was given, if there is one."""
         if self.gradient is None:
             return self._value(network)
         weights, rest = split(network)
-        return self._with_gradient(rest)(weights)
+
+        @jax.custom_jvp
+        def risk(weights: PyTree) -> Float[Array, ""]:
+            return self._value(eqx.combine(weights, rest))
+
+        @risk.defjvp
+        def directional_derivative(primals: tuple[PyTree], tangents: tuple[PyTree]) -> tuple[Array, Array]:
+            (weights,), (direction,) = primals, tangents
+            slopes = self._slopes(eqx.combine(weights, rest), weights)
+            pairs = zip(jax.tree.leaves(slopes), jax.tree.leaves(direction), strict=True)
+            return risk(weights), functools.reduce(jnp.add, [jnp.sum(slope * change) for slope, change in pairs])
+
+        return risk(weights)
 
     def check_start(self, network: Any) -> None:
         """Raise `ValueError` for a gradient that is not that of the risk along one direction.
@@ -89,22 +101,6 @@ class Risk(Problem):
                 f"direction, and by the gradient it would by {slope:.6g}; correct it, or leave gradient= out, and JAX "
                 "differentiates the risk"
             )
-
-    def _with_gradient(self, rest: PyTree) -> Callable[[PyTree], Float[Array, ""]]:
-        """Return the risk as a function of the weights whose derivative is the gradient that was given."""
-
-        @jax.custom_jvp
-        def risk(weights: PyTree) -> Float[Array, ""]:
-            return self._value(eqx.combine(weights, rest))
-
-        @risk.defjvp
-        def directional_derivative(primals: tuple[PyTree], tangents: tuple[PyTree]) -> tuple[Array, Array]:
-            (weights,), (direction,) = primals, tangents
-            slopes = self._slopes(eqx.combine(weights, rest), weights)
-            pairs = zip(jax.tree.leaves(slopes), jax.tree.leaves(direction), strict=True)
-            return risk(weights), functools.reduce(jnp.add, [jnp.sum(slope * change) for slope, change in pairs])
-
-        return risk
 
     def _value(self, network: Any) -> Float[Array, ""]:
         value = _call(self.function, network, "the risk", "a real scalar")

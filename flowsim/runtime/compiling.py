@@ -38,6 +38,7 @@ def compiled(
     sized_by: Sequence[int] | None = None,
     few_calls: bool = False,
     few_numbers: int = 2**14,
+    options: Mapping[str, Any] | None = None,
 ) -> Callable:
     """Return `equinox.filter_jit(function, donate=donate)`, which compiles quickly for arguments of few numbers.
 
@@ -46,41 +47,53 @@ def compiled(
     the arguments that count, those that the kernels work on; by default all. XLA's MLIR emitters, and LLVM's
     optimizations beyond the first level, are left out: they take 20 to 40 % of the compile time, and flows and descents
     of up to 10 050 weights run as fast without (0.87 to 1.02 of the time). With `few_calls` LLVM
-    optimizes nothing: compiling takes less than half of that, and a call two to three times as long: milliseconds.
+    optimizes nothing: compiling takes less than half of that, and a call two to three times as long: milliseconds. With
+    `options`, XLA compiles with these for all arguments; those that this version of XLA does not know are left out.
+
+    A call takes half as long as one of Equinox: it flattens the arguments once. With `donate="all-except-first"` the
+    memory of JAX's arrays in all arguments but the first is used again.
     """
-    programs: dict[bool, Callable] = {}
+    programs: dict[bool, tuple[Any, set[int]]] = {}
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = jax.tree.flatten((args, kwargs))
-        counted = leaves if sized_by is None else jax.tree.leaves([args[index] for index in sized_by])
-        known = jax.default_backend() == "cpu" and not is_traced(leaves)
-        few = known and sum(leaf.size for leaf in counted if eqx.is_array(leaf)) <= few_numbers
+        arrays: list[Any] = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+        others = tuple(leaf if array is None else None for leaf, array in zip(leaves, arrays, strict=True))
+        few = False
+        if options is None and jax.default_backend() == "cpu" and not is_traced(leaves):
+            counted = arrays if sized_by is None else jax.tree.leaves([args[index] for index in sized_by])
+            few = sum(leaf.size for leaf in counted if eqx.is_array(leaf)) <= few_numbers
         if few not in programs:
-            options = QUICK_OPTIONS | ({"xla_backend_optimization_level": 0} if few_calls else {})
-            programs[few] = _flat(function, options if few else {}, donate)
-        return programs[few](leaves, structure)
+            quick = QUICK_OPTIONS | ({"xla_backend_optimization_level": 0} if few_calls else {})
+            programs[few] = _program(function, quick if few else options or {}), set()
+        program, shapes = programs[few]
+        try:
+            key = hash((others, structure, *((array.shape, array.dtype) for array in arrays if array is not None)))
+        except TypeError:  # JAX refuses what has no hash
+            key = 0
+        if key not in shapes:
+            # Before a further program is made: a second call of any program finds it.
+            if len(shapes) >= MOST_PROGRAMS:
+                program.clear_cache()
+                shapes.clear()
+            shapes.add(key)
+        donated: list[Any] = [None] * len(arrays)
+        if donate == "all-except-first":
+            for place in range(structure.children()[0].children()[0].num_leaves, len(arrays)):
+                if isinstance(arrays[place], jax.Array):
+                    arrays[place], donated[place] = None, arrays[place]
+        with standard_options():
+            made, rest = program(arrays, donated, others, structure)
+        return _joined(rest.structure, rest.leaves, made)
 
     return call
 
 
-def with_options(function: Callable, options: Mapping[str, Any], *, donate: str = "none") -> Callable:
-    """Return `equinox.filter_jit(function)` with those of the compiler options that this version of XLA knows.
-
-    A call takes half as long as one of that: it flattens the arguments once. With `donate="all-except-first"` the
-    memory of JAX's arrays in all arguments but the first is used again.
-    """
-    program = _flat(function, options, donate)
-    return lambda *args, **kwargs: program(*jax.tree.flatten((args, kwargs)))
-
-
-def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callable[[list, Any], Any]:
-    """Return a function compiled with options, of the leaves of its arguments and keyword arguments, and how they go
-    together.
-    """
+def _program(function: Callable, options: Mapping[str, Any]) -> Any:
+    """Return a function of the leaves of its arguments, and of how they go together, jitted with compiler options."""
     names = _supported(tuple((name, type(value)()) for name, value in options.items()))
     supported = {name: value for name, value in options.items() if name in names}
-    programs: set[int] = set()
 
     def flat(kept: list, donated: list, others: tuple, structure: Any) -> tuple[list, _Others]:  # once for each program
         if (tell := _callback.get()) is not None:
@@ -89,33 +102,12 @@ def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callab
         args, kwargs = _joined(structure, others, kept, donated)
         with in_full_precision():
             leaves, structure = jax.tree.flatten(function(*args, **kwargs))
-        arrays, rest = _parted(leaves, eqx.is_array)
-        return arrays, _Others(tuple(rest), structure)
+        arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+        rest = tuple(leaf if array is None else None for leaf, array in zip(leaves, arrays, strict=True))
+        return arrays, _Others(rest, structure)
 
     flat.__name__ = getattr(function, "__name__", flat.__name__)
-    program = jax.jit(flat, static_argnums=(2, 3), donate_argnums=1, compiler_options=supported or None)
-
-    def call(leaves: list, structure: Any) -> Any:
-        arrays, others = _parted(leaves, eqx.is_array)
-        args, _ = structure.children()
-        first = args.children()[0].num_leaves if donate == "all-except-first" else len(leaves)
-        donated, kept = _parted(arrays[first:], lambda array: isinstance(array, jax.Array))
-        none, static = [None] * first, tuple(others)
-        try:
-            key = hash((static, structure, *((array.shape, array.dtype) for array in arrays if array is not None)))
-        except TypeError:  # JAX refuses what has no hash
-            key = 0
-        if key not in programs:
-            # Before a further program is made: a second call of any program finds it.
-            if len(programs) >= MOST_PROGRAMS:
-                program.clear_cache()  # pyright: ignore[reportAttributeAccessIssue]  (not among JAX's declared types)
-                programs.clear()
-            programs.add(key)
-        with standard_options():
-            made, rest = program(arrays[:first] + kept, none + donated, static, structure)
-        return _joined(rest.structure, rest.leaves, made)
-
-    return call
+    return jax.jit(flat, static_argnums=(2, 3), donate_argnums=1, compiler_options=supported or None)
 
 
 def with_standard_options(function: Function) -> Function:
@@ -204,15 +196,6 @@ class _Others:
 
     leaves: tuple
     structure: Any
-
-
-def _parted(leaves: list, wanted: Callable[[Any], bool]) -> tuple[list, list]:
-    """Return the leaves that are wanted, with `None` in place of the others, and the others likewise."""
-    found = [wanted(leaf) for leaf in leaves]
-    return (
-        [leaf if one else None for leaf, one in zip(leaves, found, strict=True)],
-        [None if one else leaf for leaf, one in zip(leaves, found, strict=True)],
-    )
 
 
 def _joined(structure: Any, *parts: Sequence) -> Any:

@@ -216,12 +216,9 @@ def _is_frozen(value: Any) -> bool:
     if options is None or not options.frozen:
         return False
     known = {field.name for field in dataclasses.fields(value)}
-    cached = {name for kind in type(value).__mro__ for name, one in vars(kind).items() if _is_cached(one)}
+    attributes = [item for kind in type(value).__mro__ for item in vars(kind).items()]
+    cached = {name for name, attribute in attributes if isinstance(attribute, functools.cached_property)}
     return set(getattr(value, "__dict__", ())) <= known | cached
-
-
-def _is_cached(attribute: Any) -> bool:
-    return isinstance(attribute, functools.cached_property)
 
 
 def _parts_of_object(value: Any) -> Iterable[Any]:

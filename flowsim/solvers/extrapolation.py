@@ -199,6 +199,7 @@ def believable_error(
     *,
     sooner: float = 30.0,
     short: float = 0.03,
+    share: float = 0.1,
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
     """Return the error estimate of a `row`, from the `difference` of two columns, and whether it may be rounding.
 
@@ -206,9 +207,13 @@ def believable_error(
     from below: it falls at most `sooner` times as fast as the one before did. From the second row to the third errors
     fall like hλ, and the error of the second row is of order (hλ)². The second row alone is believed only of steps
     that move y0 by at most the share `short`.
+
+    The error has to be a `share` of the increment, too, or its rounding. Near a limit, steps as long as the tolerance
+    allows may circle it with errors as large as the tolerance. A step whose error is a small part of its increment
+    comes closer each time.
     """
     sizes = scale.sizes(jax.tree.map(jnp.add, scale.y0, increment), difference)
-    error = sizes.with_increment()[0]
+    error = jnp.maximum(sizes.in_tolerance, sizes.norms / (share * sizes.moved + sizes.rounding))[0]
     before, earlier = errors[row - 1], errors[row - 2]
     fall = jnp.where(row > 3, before / earlier, jnp.sqrt(before * scale.rtol))
     expected = jnp.where(row > 2, before * fall / sooner, jnp.where(sizes.moved > short * scale.weights, 2, 0))

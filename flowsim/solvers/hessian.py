@@ -168,7 +168,9 @@ class HessianExtrapolation(ExtrapolatedSolver):
         def f(vector: Array) -> Array:
             return ravel_pytree(terms.vf(t0, unravel(vector), args))[0]
 
-        hessian, products = self._up_to_date(f, flat, solver_state)
+        due = solver_state.hessian.has_served(solver_state.kept)
+        hessian = jax.lax.cond(due, lambda: self._at(f, flat), lambda: solver_state.hessian)
+        hessian, products = dataclasses.replace(hessian, age=hessian.age + 1), jnp.where(due, flat.size, 0)
         rtol: Any = self.rtol
         stiffness = h * jnp.linalg.norm(hessian.matrix)
         # A factor of I + hH is as exact as hH: where its rounding is seen, or growth, the decomposition steps in.
@@ -237,15 +239,6 @@ class HessianExtrapolation(ExtrapolatedSolver):
     def usual_price(self, weights: int) -> float:
         """Return about what a step costs, in evaluations of f, with its share of a Hessian of so many weights."""
         return super().usual_price(weights) + self.product_price * weights / self.kept
-
-    def _up_to_date(
-        self, f: Callable[[Array], Array], y: Float[Array, " p"], state: _State
-    ) -> tuple[_Hessian, Int[Array, ""]]:
-        """Return the Hessian to step with from `y`, one attempt older, and the products that it took."""
-        due = state.hessian.has_served(state.kept)
-        hessian = jax.lax.cond(due, lambda: self._at(f, y), lambda: state.hessian)
-        hessian = dataclasses.replace(hessian, age=hessian.age + 1)
-        return hessian, jnp.where(due, y.size, 0)
 
     def _at(self, f: Callable[[Array], Array], y: Float[Array, " p"]) -> _Hessian:
         """Return the Hessian at `y`."""

@@ -125,14 +125,12 @@ class LowRankExtrapolation(ExtrapolatedSolver):
         start = state.measured
         stiff = None if isinf(self.frozen_up_to) else h * matrix.stiffness > self.frozen_up_to
 
-        def evaluate(t: Array, y: PyTree) -> tuple[PyTree, Array]:
-            return (terms.vf(t, y, args), jnp.array(0)) if self.counted is None else self.counted(y)
-
         def row(j: Array) -> tuple[PyTree, PyTree, Array]:
             frozen = matrix.resolvent(h / j)
 
             def direction(i: Array, y: PyTree) -> tuple[PyTree, Array]:
-                f, passes = evaluate(t0 + i * h / j, y)
+                t = t0 + i * h / j
+                f, passes = (terms.vf(t, y, args), jnp.array(0)) if self.counted is None else self.counted(y)
                 if stiff is None:
                     return frozen(f), passes
                 along = jax.lax.cond(

@@ -109,7 +109,7 @@ class ErrorScale(eqx.Module):
 
         powers = jax.tree.leaves(jax.tree.map(power, y0, y1, increment, tangent, bend, *errors))
         moving = jnp.where(faster > 0, moved * (jnp.maximum(moved, self.straight) / (2 * faster)), jnp.inf)
-        rounding = rounding_of(self.weights)
+        rounding = 100 * eps * self.weights  # of increments whose stages are sums of numbers of this size
         unit = count**0.5 * atol + jnp.maximum(rtol, self.finest) * moving + rounding
         size = jnp.maximum((sum(powers) / count) ** (2 / 3), jnp.stack(wholes) / unit)
         return ErrorSizes(jnp.where(jnp.isfinite(size), size, jnp.inf), jnp.stack(wholes), moved, rounding)
@@ -126,22 +126,9 @@ class ErrorSizes(eqx.Module):
     moved: Float[Array, ""]
     rounding: Float[Array, ""]
 
-    def with_increment(self, *, share: float = 0.1) -> Float[Array, " k"]:
-        """Return the sizes where an error has to be a `share` of the increment, too, or its rounding.
-
-        Near a limit, steps as long as the tolerance allows may circle it with errors as large as the tolerance. A step
-        whose error is a small part of its increment comes closer each time.
-        """
-        return jnp.maximum(self.in_tolerance, self.norms / (share * self.moved + self.rounding))
-
     def are_rounding(self) -> Bool[Array, " k"]:
         """Tell which errors may be rounding."""
         return self.norms <= self.rounding
-
-
-def rounding_of(size: Float[Array, ""]) -> Float[Array, ""]:
-    """Return the rounding of the increments of a step, whose stages are sums of numbers of this `size`."""
-    return 100 * jnp.finfo(size.dtype).eps * size
 
 
 def growth(size: Float[Array, "..."], order: Any, *, safety: float = 0.8, largest: float = 10.0) -> Float[Array, "..."]:

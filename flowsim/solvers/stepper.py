@@ -52,12 +52,6 @@ class Smoothness(eqx.Module):
     rough_counts: float = eqx.field(static=True, default=0.4)
     """A step that is only slow counts little, as with the Huber loss the derivative of f alone may jump."""
 
-    @classmethod
-    def unknown(cls, dtype: jnp.dtype) -> "Smoothness":
-        """Return what is known before the first step."""
-        one, zero = jnp.ones((), dtype), jnp.zeros((), dtype)
-        return cls(one, one, zero, zero, zero)
-
     def after(
         self,
         size: Float[Array, ""],
@@ -101,12 +95,6 @@ class Rounding(eqx.Module):
     size: Float[Array, ""]
     length: Float[Array, ""]
     most: float = eqx.field(static=True, default=1e-3)
-
-    @classmethod
-    def unknown(cls, dtype: jnp.dtype) -> "Rounding":
-        """Return what is known before the first step."""
-        zero = jnp.zeros((), dtype)
-        return cls(zero, zero, zero)
 
     def after(
         self,
@@ -155,19 +143,6 @@ class StepperState(eqx.Module):
     blank: bool = eqx.field(static=True)
     only: bool | None = eqx.field(static=True, default=None)
 
-    def for_its_regime(self) -> "StepperState":
-        """Return the state for a program of the kind of steps that comes next, alone; outside of any program."""
-        its_own = None if self.regime is None else bool(self.regime)
-        return self if self.only == its_own else replace(self, only=its_own)
-
-    def grows(self) -> Bool[Array, ""]:
-        """Tell whether an entry has grown for long, however small it is."""
-        return jnp.any(jnp.stack([jnp.any(steps >= LASTING) for steps in jax.tree.leaves(self.growing)]))
-
-    def is_within(self) -> Bool[Array, ""] | bool:
-        """Tell whether this program takes the next step."""
-        return True if self.only is None or self.regime is None else self.regime == self.only
-
 
 class TriedStep(eqx.Module):
     """The outcome of one attempted step: whether it is `kept`, where it leads, and whether the solver is `okay`."""
@@ -202,10 +177,12 @@ class Stepper(eqx.Module):
                 f"this {type(field).__name__}: fill it in for that, or pass a solver of Diffrax's"
             )
         term, zero = diffrax.ODETerm(field), jnp.zeros((), jax.tree.leaves(point)[0].dtype)
-        solver = None if self._proposing is None else self._proposing.blank(point)
+        one = jnp.ones_like(zero)
+        proposing = self.solver if isinstance(self.solver, ProposingSolver) else None
+        solver = None if proposing is None else proposing.blank(point)
         blank = solver is not None
         if not blank:
-            solver = self.solver.init(term, zero, jnp.ones_like(zero), point, None)
+            solver = self.solver.init(term, zero, one, point, None)
         known = self.measured(solver)
         # Diffrax's guess divides by the tolerance of weights that may be zero.
         guess = first_length(point, field(zero, point, None)) if known is None else zero
@@ -221,13 +198,13 @@ class Stepper(eqx.Module):
         return StepperState(
             solver=solver,
             controller=controller,
-            smoothness=Smoothness.unknown(zero.dtype),
-            rounding=Rounding.unknown(zero.dtype),
+            smoothness=Smoothness(one, one, zero, zero, zero),
+            rounding=Rounding(zero, zero, zero),
             wanted=first,
             largest=zero,
             growing=jax.tree.map(lambda entry: jnp.zeros(entry.shape, jnp.int8), point),
             work=no_work(),
-            regime=None if self._proposing is None else self._proposing.regime(solver),
+            regime=None if proposing is None else proposing.regime(solver),
             name=type(self.solver).__name__,
             counted=counted,
             measures=known is not None,
@@ -250,12 +227,13 @@ class Stepper(eqx.Module):
         term, zero = diffrax.ODETerm(field), jnp.zeros_like(state.wanted)
         length, cut = jnp.where(begun, jnp.minimum(state.wanted, longest), 0), begun & (longest < state.wanted)
         taken, largest = self.solver, state.largest
-        if self._proposing is not None:
+        proposing = self.solver if isinstance(self.solver, ProposingSolver) else None
+        if proposing is not None:
             root_mean_square = norm(point) / sum(leaf.size for leaf in jax.tree.leaves(point)) ** 0.5
             noise = state.rounding.share * root_mean_square
             # Where all weights pass zero together, those beside a jump are held at it all the same.
             largest = jnp.maximum(largest, root_mean_square)
-            taken = self._proposing.loosen(state.smoothness.slack, largest, noise).within(state.only)
+            taken = proposing.loosen(state.smoothness.slack, largest, noise).within(state.only)
         candidate, error, _, solver, solved = taken.step(term, zero, length, point, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf).astype(leaf.dtype), error)
@@ -280,10 +258,10 @@ class Stepper(eqx.Module):
         stages = 0 if tableau is None else len(tableau.b_sol) - bool(tableau.fsal)
         work = state.work + spent + Work(jnp.array(stages), jnp.array(0))
         back, smoothness, rounding = state.solver, state.smoothness, state.rounding
-        if self._proposing is not None:
-            back = self._proposing.after_rejection(state.solver, solver)
+        if proposing is not None:
+            back = proposing.after_rejection(state.solver, solver)
             distance = norm(jax.tree.map(jnp.subtract, candidate, point)) / norm(point)
-            rtol, steady = jnp.asarray(self._proposing.rtol), self._proposing.steady_order(state.solver)
+            rtol, steady = jnp.asarray(proposing.rtol), proposing.steady_order(state.solver)
             after = smoothness.after(error.size, length, distance, jnp.asarray(kept), rtol, rough=error.rough)
             smoothness = jax.tree.map(lambda new, old: jnp.where(steady, new, old), after, smoothness)
             rounding = rounding.after(error.size, length, jnp.asarray(kept), rtol, rounded=error.rounded)
@@ -299,7 +277,7 @@ class Stepper(eqx.Module):
             return jnp.where(kept, jnp.where(grows, jnp.minimum(steps + 1, LASTING), 0), steps).astype(steps.dtype)
 
         growing = jax.tree.map(longer, state.growing, point, candidate)
-        regime = None if self._proposing is None else self._proposing.regime(solver)
+        regime = None if proposing is None else proposing.regime(solver)
         okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
         after = replace(
             state,
@@ -318,11 +296,7 @@ class Stepper(eqx.Module):
 
     def measured(self, solver_state: PyTree) -> Measured | None:
         """Return f and the objective where the solver is, `None` for one that does not keep both."""
-        return None if self._proposing is None else self._proposing.measured(solver_state)
-
-    @property
-    def _proposing(self) -> ProposingSolver | None:
-        return self.solver if isinstance(self.solver, ProposingSolver) else None
+        return self.solver.measured(solver_state) if isinstance(self.solver, ProposingSolver) else None
 
 
 def first_length(y0: PyTree, slope: PyTree, *, share: float = 0.01, at_zero: float = 1e-6) -> Float[Array, ""]:

@@ -61,17 +61,6 @@ class _State(eqx.Module):
     work: Work
 
 
-class _Taken(eqx.Module):
-    """A step of a length h: its kind, the sizes of its error and of that which one of order two would make."""
-
-    h: Float[Array, ""]
-    bound: Float[Array, ""]
-    kind: Int[Array, ""]
-    size: Float[Array, ""]
-    size2: Float[Array, ""]
-    most: Float[Array, ""]
-
-
 @SOLVERS.register("StabilitySwitching")
 class StabilitySwitching(MeasuringSolver):
     """Tsit5 while accuracy limits the step; stabilized explicit methods of order four and two while stability does.
@@ -205,7 +194,7 @@ class StabilitySwitching(MeasuringSolver):
         change = jax.tree.map(jnp.subtract, end.slope, start.slope)
         before, after, changed = norms(start.slope, end.slope, change)
         most = limit_growth(jnp.full_like(h, jnp.inf), before, after)
-        kind_next, length, fourth = self._next(_Taken(h, bound, kind, size, size2, most), solver_state.fourth)
+        kind_next, length, fourth = self._next(h, bound, kind, size, size2, most, solver_state.fourth)
         gradients = iterations + jnp.where(h == 0, 0, _evaluations(method))
         work = solver_state.work + Work(gradients, jnp.zeros_like(gradients))
         dense = {"y0": y0, "y1": y1, "k0": tangent, "k1": vectors.scaled(h, end.slope)}
@@ -231,17 +220,28 @@ class StabilitySwitching(MeasuringSolver):
         return jnp.where((kind == _FOURTH) & (reach > fourth_order(reach.dtype).reach[-1]), _SECOND, kind)
 
     def _next(
-        self, taken: _Taken, fourth: Float[Array, ""]
+        self,
+        h: Float[Array, ""],
+        bound: Float[Array, ""],
+        kind: Int[Array, ""],
+        size: Float[Array, ""],
+        size2: Float[Array, ""],
+        most: Float[Array, ""],
+        fourth: Float[Array, ""],
     ) -> tuple[Int[Array, ""], Float[Array, ""], Float[Array, ""]]:
-        """Return the kind of the next step, its length, and how long one of order four may be."""
-        h, bound, most = taken.h, taken.bound, taken.most * taken.h
+        """Return the kind of the next step, its length, and how long one of order four may be.
+
+        They follow a step of length `h` and of a `kind`, whose error has a `size` where that of order two has `size2`.
+        The next is at most `most` times as long; `fourth` is how long a step of order four could be until now.
+        """
+        most = most * h
         family4, family2, easy = fourth_order(bound.dtype), second_order(self.max_stages), _tsit5_reach() / bound
         far = family4.reach[-1] / bound
-        allowed = h * growth(taken.size, jnp.array([5, 4, 3], h.dtype)[taken.kind])
+        allowed = h * growth(size, jnp.array([5, 4, 3], h.dtype)[kind])
         # What steps of order four were allowed is remembered, and forgotten slowly.
-        fourth = jnp.where(taken.kind == _FOURTH, allowed, self.forgetting * fourth)
+        fourth = jnp.where(kind == _FOURTH, allowed, self.forgetting * fourth)
         length4 = jnp.minimum(jnp.minimum(fourth, most), self.cap * far)
-        length2 = jnp.minimum(h * growth(taken.size2, 3), self.cap * family2.reach[-1] / bound)
+        length2 = jnp.minimum(h * growth(size2, 3), self.cap * family2.reach[-1] / bound)
         length2 = jnp.minimum(length2, most)
         pace4 = length4 / _evaluations(family4.method_for(length4 * bound))
         pace2 = length2 / _evaluations(family2.method_for(length2 * bound))
@@ -251,9 +251,9 @@ class StabilitySwitching(MeasuringSolver):
         )
         back = (pace4 > pace2) & (length2 < far)
         after2 = jnp.where(length2 * bound < self.easy, _FIFTH, jnp.where(back, _FOURTH, _SECOND))
-        kind = jnp.stack([after5, after4, after2])[taken.kind].astype(taken.kind.dtype)
-        into4 = jnp.stack([jnp.minimum(2 * easy, allowed), length4, length2])[taken.kind]
-        return kind, jnp.stack([jnp.minimum(allowed, easy), into4, length2])[kind], fourth
+        after = jnp.stack([after5, after4, after2])[kind].astype(kind.dtype)
+        into4 = jnp.stack([jnp.minimum(2 * easy, allowed), length4, length2])[kind]
+        return after, jnp.stack([jnp.minimum(allowed, easy), into4, length2])[after], fourth
 
     def _is_rough(
         self,

@@ -185,7 +185,11 @@ def checked_rate(rate: Any, dtype: jnp.dtype) -> Scalar:
         check_learning_rate(rate_at(rate, jnp.zeros((), dtype)), dtype)
         rate = _without_functions(rate)
     check_learning_rate(nominal_rate(rate), dtype)
-    return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, rate)
+    leaves, structure = jax.tree.flatten(rate)
+    for place, leaf in enumerate(leaves):
+        of_python = isinstance(leaf, int | float | np.floating | np.integer) and not isinstance(leaf, bool)
+        leaves[place] = constant(leaf, dtype) if of_python or eqx.is_inexact_array(leaf) else leaf
+    return structure.unflatten(leaves)
 
 
 def _without_functions(rate: Any) -> LearningRate:
@@ -221,8 +225,3 @@ def check_between(name: str, value: Any, least: float, most: float = math.inf) -
     if known.ndim or known.dtype.kind not in "iuf" or not (0 < known <= most and least <= known < np.inf):
         wanted = "a finite number above 0" if not least else f"a number from {least:g} to {most:g}"
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
-
-
-def _is_number(leaf: object) -> bool:
-    number = isinstance(leaf, int | float | np.floating | np.integer) and not isinstance(leaf, bool)
-    return number or eqx.is_inexact_array(leaf)
