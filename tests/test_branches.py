@@ -223,6 +223,12 @@ def test_remarks_list_forks_in_the_order_of_the_plan(at_rest):
     assert [int(line.split()[2].rstrip(",")) for line in lines] == [1, 2, 3, 4]
 
 
+def test_the_edge_of_a_fork_in_single_precision_is_that_of_its_learning_rate():
+    bowl = flowsim.Risk(lambda w: w @ w)
+    forked = flowsim.compare(jnp.ones(2, jnp.float32), bowl, [0.25], steps=10, forks=[Fork(5, 0.29)])
+    assert all(run.run.has_edge_of_descent for run in forked.descents)
+
+
 def test_a_fork_where_a_descent_does_not_get_to_is_refused():
     start, bowl = jnp.array([1.0, 1.0]), flowsim.Risk(lambda w: w @ w)
     with pytest.raises(ValueError, match="a fork at step 50 of a descent of 50 steps: expected a step before its last"):

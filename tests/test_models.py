@@ -199,6 +199,13 @@ def test_tolerances_and_step_limit_reach_models_whether_by_name_or_as_objects(qu
     assert steps("edge", max_steps=7) == [7, 7]
 
 
+def test_limits_with_options_that_no_flow_can_have_are_refused_before_anything_runs():
+    bowl = flowsim.Risk(lambda w: jnp.sum(w**2))
+    for limits, message in ((FlowLimits(rtol=1e-20), "rtol=1e-20 is finer"), (FlowLimits(max_steps=0), "max_steps")):
+        with pytest.raises(ValueError, match=message):
+            flowsim.compare(jnp.ones(2), bowl, [0.1], limits=limits, progress=pytest.fail)
+
+
 def test_a_model_with_options_keeps_them_for_every_descent():
     descents = [flowsim.HeavyBall(0.02), flowsim.GradientDescent(0.1)]
     model = flowsim.CentreFlow(rtol=1e-7)

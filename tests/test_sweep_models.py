@@ -12,7 +12,7 @@ from jaxtyping import ArrayLike
 import flowsim
 from flowsim.columns import NOT_ASKED, runs_of
 from flowsim.dynamics import Outcome
-from flowsim.scenarios import read_scenario
+from flowsim.scenarios import ScenarioError, read_scenario
 from flowsim.solvers.choice import stepper_for
 from flowsim.sweeps.scenario_recipe import scenario_blocks
 
@@ -189,6 +189,15 @@ def test_options_of_a_model_reach_the_blocks_of_a_sweep_and_change_their_address
     assert model.follows.dynamics == flowsim.GradientDescent(0.1)
     assert named.recipe.plan().models[0].dynamics.rtol is None
     assert named.address({}) != held.address({})
+
+
+def test_the_tolerance_of_a_model_is_checked_in_every_precision_of_a_sweep(write):
+    text = SCENARIO.replace('"own_model:Own"', "{kind: edge, rtol: 1.0e-12}")
+    read_scenario(write(text))
+    with pytest.raises(ScenarioError, match="rtol=1e-12 is finer than float32 can meet"):
+        read_scenario(write(text.replace("{network.scale: [0.8]}", "{precision: [float64, float32]}")))
+    with pytest.raises(ScenarioError, match=r"flow.rtol: found 1e-17; .* write rtol: 7e-15$"):
+        read_scenario(write(SCENARIO.replace('["own_model:Own"]', "[edge], rtol: 1.0e-17")))
 
 
 def test_a_model_whose_module_has_changed_is_another(write, tmp_path):

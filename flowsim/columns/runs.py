@@ -89,7 +89,10 @@ class Run:
     @property
     def has_edge_of_descent(self) -> bool:
         """Whether its edge of stability is that of gradient descent, the sharpness 2/η."""
-        return self.edge == Edge.of_gradient_descent(self.learning_rate)
+        descent = Edge.of_gradient_descent(self.learning_rate)
+        # In single precision, 2/η and η are each rounded.
+        close = math.isclose(self.edge.threshold, descent.threshold, rel_tol=4 * float(np.finfo(np.float32).eps))
+        return close and self.edge.curvature == descent.curvature
 
     @property
     def threshold(self) -> float:

@@ -140,6 +140,7 @@ def compare(
     if limits is not None:
         of_flow = {name: flow_options.get(name) for name in ("rtol", "max_steps") if getattr(limits, name) is None}
         limits = dataclasses.replace(limits, **of_flow)
+        limits.check(dtype)
     flow = _flow(flow_options, dtype)
     budget = RecordBudget()
     if records is None:

@@ -11,13 +11,14 @@ from jaxtyping import Float, Int, PyTree
 
 from ..curvature import default_rtol, eigenvalues_along, resolve_rtol
 from ..curvature.finiteness import NotFiniteError
-from ..dynamics import Stopping, Trajectory, integrate
+from ..dynamics import MAX_STEPS, Stopping, Trajectory, integrate
 from ..dynamics.stopping import standard_bounds
 from ..formatting import Progress, ProgressCallback, ProgressReporter, report_progress
 from ..networks import records as records_of, weight_dtype
 from ..networks.weights import weight_count
 from ..probes import Label, TopEigenvalues
-from ..solvers.choice import finest_rtol, standard_rtol
+from ..solvers.choice import finest_rtol, standard_rtol, tolerances
+from ..solvers.field import check_step_count
 from .plan import RunSpec
 
 Runs = dict[RunSpec, Trajectory]
@@ -170,7 +171,7 @@ class FlowLimits(Measure):
     rtol: float | None = None
     """Relative tolerance of the flows, before it is made closer; by default that of the comparison, or `integrate`."""
     max_steps: int | None = None
-    """The number of steps in which a flow has to come to rest; by default that of the comparison, or 10 000."""
+    """The number of steps in which a flow has to come to rest; by default that of the comparison, or of `integrate`."""
     looser: float = dataclasses.field(default=100.0, kw_only=True)
     """How many times as large the tolerances of the second flow are. With less than a hundred, steps that are bounded
     by stability may have the same errors in both."""
@@ -181,6 +182,11 @@ class FlowLimits(Measure):
     def __post_init__(self):
         if not (_is_whole(self.records) and self.records >= 1):
             raise ValueError(f"records is {self.records!r}: expected from how many points flows begin, 1 or more")
+
+    def check(self, dtype: np.dtype) -> None:
+        """Raise `ValueError` for options that a flow of weights of a type cannot have."""
+        tolerances(self.rtol, None, None, dtype)
+        check_step_count("max_steps", MAX_STEPS if self.max_steps is None else self.max_steps)
 
     def added_to(self, run: Trajectory, *, progress: bool | ProgressCallback = False) -> Trajectory:
         """Return a run that kept its weights with the sharpness of the flow's limits and its error.
@@ -219,7 +225,7 @@ class FlowLimits(Measure):
         rtol = max(rtol / self.closer, min(rtol, finest_rtol(dtype)))
         gradient_norm, remaining = (bound * looser / self.closer for bound in standard_bounds(dtype))
         stopping = Stopping(gradient_norm=gradient_norm, remaining=remaining)
-        rtol, limit = min(rtol * looser, 0.1), self.max_steps or 10_000
+        rtol, limit = min(rtol * looser, 0.1), self.max_steps or MAX_STEPS
         try:
             flow = integrate(network, run.problem, ts=np.empty(0), stopping=stopping, rtol=rtol, max_steps=limit)
             return float(flow.final_sharpness) if flow.outcome.settled else np.nan

@@ -9,7 +9,12 @@ from .descent import DESCENTS as DESCENTS, Descent as Descent
 from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, Dynamics as Dynamics
 from .flow import GradientFlow as GradientFlow
 from .gradient_descent import GradientDescent as GradientDescent
-from .integrate import check_end_time as check_end_time, flow_of as flow_of, integrate as integrate
+from .integrate import (
+    MAX_STEPS as MAX_STEPS,
+    check_end_time as check_end_time,
+    flow_of as flow_of,
+    integrate as integrate,
+)
 from .learning_rates import (
     LEARNING_RATES as LEARNING_RATES,
     CosineDecay as CosineDecay,

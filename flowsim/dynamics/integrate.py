@@ -30,6 +30,8 @@ from .records import AtTimes, Spread, instruments
 from .stopping import Stopping, stopping_for
 from .trajectory import Trajectory, as_times, trajectory_of
 
+MAX_STEPS = 1_000_000
+"""After how many steps a flow ends by default."""
 _NOT_DIFFERENTIABLE = (
     "a flow whose steps adapt has no derivative (jax.grad, jax.jvp and their kin): take differences of two flows at "
     "small tolerances, or differentiate flowsim.descend forwards, with jax.jvp or jax.jacfwd"
@@ -46,7 +48,7 @@ def integrate(
     rtol: float | None = None,
     atol: float | None = None,
     t1: float | Array = float("inf"),
-    max_steps: int = 1_000_000,
+    max_steps: int = MAX_STEPS,
     ts: ArrayLike | None = None,
     between: bool = False,
     records: int | None = None,

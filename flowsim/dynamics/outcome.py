@@ -119,6 +119,11 @@ class Outcome(enum.IntEnum):
         return self in _AS_ASKED
 
     @property
+    def as_expected(self) -> bool:
+        """Whether the run reached its limit or stopped at a criterion that was given."""
+        return self.converged or self.as_asked
+
+    @property
     def settled(self) -> bool:
         """Whether the run is at rest: it converged, or rounding holds it.
 

@@ -76,7 +76,7 @@ class CentreFlow(DescentModel):
     rtol: float | None = None
     """Relative tolerance of a step; by default 1e-4."""
     atol: float | None = None
-    """Absolute tolerance of a step, of the weights; by default 1e-3·rtol."""
+    """Absolute tolerance of a step, of the weights; by default 0."""
 
     oscillates: ClassVar[bool] = True
     shortest: ClassVar[float] = 1e-8

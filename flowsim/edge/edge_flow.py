@@ -63,7 +63,7 @@ class EdgeFlow(OscillationFlow):
     rtol: float | None = None
     """Relative tolerance of a step; by default 1e-4, as the model itself is a matter of η²."""
     atol: float | None = None
-    """Absolute tolerance of a step; by default 1e-3·rtol."""
+    """Absolute tolerance of a step; by default 0."""
 
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.

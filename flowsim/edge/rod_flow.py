@@ -49,7 +49,7 @@ class RodFlow(OscillationFlow):
     rtol: float | None = None
     """Relative tolerance of a step; by default 1e-4, as the model itself is a matter of η²."""
     atol: float | None = None
-    """Absolute tolerance of a step; by default 1e-3·rtol."""
+    """Absolute tolerance of a step; by default 0."""
 
     order: ClassVar[int] = 2
 

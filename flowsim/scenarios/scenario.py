@@ -146,7 +146,6 @@ class Scenario(Section):
             )
         yield from self.descent.errors_until(self.flow.t1)
         yield from self._sharpness_errors()
-        yield from within(("flow",), self.flow.errors_at(self.precision))
         for section in ("network", "loss", "weight_decay", "flow", "descent", "sweep"):
             yield from within((section,), _without_room(getattr(self, section), self.precision))
 
@@ -212,10 +211,14 @@ class Scenario(Section):
                 write=f"models: [{GRADIENT}]",
                 at=("flow", "models"),
             )
-        tolerances = {"rtol": self.flow.rtol, "atol": self.flow.atol}
-        for (name, model), entry in itertools.product(models.items(), followed):
+        errors = list(within(("flow",), self.flow.errors_at(self.precision)))
+        yield from errors
+        tolerances = {} if errors else {"rtol": self.flow.rtol, "atol": self.flow.atol}
+        swept_over = () if self.sweep is None else self.sweep.over.get("precision", ())
+        precisions = [one for one in swept_over if one in ("float64", "float32")] or [self.precision]
+        for (name, model), entry, precision in itertools.product(models.items(), followed, precisions):
             try:
-                check_models([model], [entry.at(entry.learning_rates[0])], np.dtype(self.precision), **tolerances)
+                check_models([model], [entry.at(entry.learning_rates[0])], np.dtype(precision), **tolerances)
             except Exception as error:  # whatever the code of a user does
                 yield validation_error(
                     found=f"{name} beside descents of kind {entry.optimizer.kind} ({reason_of(error)})",

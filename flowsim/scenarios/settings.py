@@ -14,7 +14,7 @@ from ..comparison.models import GRADIENT, ModelOfDescent
 from ..comparison.plan import End, RunSpec
 from ..curvature import least_rtol
 from ..data.sources import DataSource
-from ..dynamics import Descent, GradientFlow, Stopping, finest_gradient_norm
+from ..dynamics import MAX_STEPS, Descent, GradientFlow, Stopping, finest_gradient_norm
 from ..edge import MODELS
 from ..kinds.recipes import Chosen, Made, Named, Section, recipe_of, refusal, too_large, validation_error, within
 from ..kinds.recipes.values import MOST_NUMBERS, Count, CountOrZero
@@ -95,7 +95,7 @@ class FlowSettings(Section):
     """From about how many points of each descent the flow is taken to its limit, for its sharpness; null: from none."""
     t1: Time = Field(default=math.inf, examples=[100.0], json_schema_extra={"default": "inf"})
     """The time at which the flow ends at the latest; inf: it runs to its limit."""
-    max_steps: StepLimit = Field(default=1_000_000, examples=[1_000_000])
+    max_steps: StepLimit = Field(default=MAX_STEPS, examples=[MAX_STEPS])
     """The number of steps after which the integration stops."""
 
     unswept: ClassVar[tuple[str, ...]] = ("models", "limits")

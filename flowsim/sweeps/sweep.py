@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 from ..comparison.models import GRADIENT, ModelOfDescent, check_models
-from ..dynamics import Descent, GradientDescent, Stopping, as_descent, check_maker
+from ..comparison.plan import DEFAULT_STEPS
+from ..dynamics import MAX_STEPS, Descent, GradientDescent, Stopping, as_descent, check_maker
 from ..dynamics.learning_rates import check_learning_rate
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..formatting.presentation import view_of
@@ -50,14 +51,14 @@ def sweep(
     repetitions: int = 1,
     seed: int = 0,
     flow: bool = True,
-    steps: int = 4000,
+    steps: int = DEFAULT_STEPS,
     optimizer: "Callable[[float], Descent | optax.GradientTransformation]" = GradientDescent,
     models: Sequence[str | ModelOfDescent] = (GRADIENT,),
     solver: diffrax.AbstractAdaptiveSolver | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     t1: float = float("inf"),
-    max_steps: int = 1_000_000,
+    max_steps: int = MAX_STEPS,
     stopping: Stopping | None = None,
     probes: Sequence[Probe | Callable[[Any], Any]] = (),
     folder: str | Path | None = None,
@@ -122,14 +123,14 @@ def sweep(
     """
     check_progress(progress)
     axes = _axes(over)
-    rates = _rates(axes.pop(RATE, ()))
+    precision = np.dtype(np.float64 if _is_wide() else np.float32)
+    rates = _rates(axes.pop(RATE, ()), precision)
     _check_counts(repetitions=repetitions, seed=seed, steps=steps, jobs=jobs)
     check_maker(optimizer)
     check_step_count("max_steps", max_steps)
     for most in axes.get("max_steps", ()):
         check_step_count("max_steps", most)
     descents = [as_descent(optimizer(rate)) for rate in rates]
-    precision = np.dtype(np.float64 if _is_wide() else np.float32)
     modelled = check_models(models, descents, precision, rtol=rtol, atol=atol)
     grid = Grid(axes)
     if not flow and not rates:
@@ -246,12 +247,12 @@ def _value(place: str, value: Any) -> Any:
     return value
 
 
-def _rates(values: tuple[Any, ...]) -> tuple[float, ...]:
+def _rates(values: tuple[Any, ...], precision: np.dtype) -> tuple[float, ...]:
     for rate in values:
         if isinstance(rate, bool) or not isinstance(rate, int | float):
             hint = "; the flow runs anyway, unless flow=False" if rate is None else ""
             raise ValueError(f"over['{RATE}'] has {rate!r}: expected positive numbers{hint}")
-        check_learning_rate(rate, np.dtype(np.float32))
+        check_learning_rate(rate, precision)
     return tuple(float(rate) for rate in values)
 
 

@@ -232,7 +232,7 @@ def warnings_of_runs(dataset: LabelledArrays, statements: StatementsOfRuns | Non
     shown, ended = read_runs(dataset), []
     statements = edge_statements(dataset) if statements is None else statements
     for run in shown.runs:
-        if not (run.outcome.converged or run.outcome.as_asked):
+        if not run.outcome.as_expected:
             words = run.outcome.words
             at = f"step {run.steps}" if run.outcome == Outcome.DIVERGED else f"t = {format_number(run.end_time, 4)}"
             ended.append((words, run.run.name, f"{run.run.name}: {words} at {at} ({run.outcome.meaning})"))
@@ -248,7 +248,7 @@ def ended_as_expected(dataset: LabelledArrays, statements: StatementsOfRuns | No
     """Tell whether the flow came to its limit, or to what was asked, and none of the `statements` fails."""
     shown = read_runs(dataset)
     statements = edge_statements(dataset) if statements is None else statements
-    done = not shown.has_flow or shown.flow.outcome.converged or shown.flow.outcome.as_asked
+    done = not shown.has_flow or shown.flow.outcome.as_expected
     return done and not failing_statements(statements)
 
 

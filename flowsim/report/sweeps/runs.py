@@ -78,7 +78,7 @@ def unconverged(dataset: xarray.Dataset) -> int:
 
     Those that could not be computed are failures.
     """
-    fine = [Outcome.CONVERGED, *_AS_ASKED, NOT_ASKED, FAILED]
+    fine = [*(outcome for outcome in Outcome if outcome.as_expected), NOT_ASKED, FAILED]
     return sum(int((~outcomes(dataset, run).isin(fine)).sum()) for run in flows(dataset))
 
 
@@ -90,7 +90,7 @@ def failures(dataset: xarray.Dataset) -> list[dict[str, str]]:
 def final(dataset: xarray.Dataset, run: Run, quantity: str) -> xarray.DataArray:
     """Return `quantity` at the end of `run` from every start: at the limit of the flow, after training for others.
 
-    It is NaN for runs that diverged or were not asked for, and for flows that reached neither their limit nor what they
+    It is NaN for runs that diverged or were not asked for, and for flows that came neither to rest nor to what they
     were to stop at.
     """
     counted = settled(dataset, run) | as_asked(dataset, run) if run.is_flow else ~diverged(dataset, run)
