@@ -17,7 +17,6 @@ import yaml
 
 import flowsim
 from flowsim import cli
-from flowsim.cli import run as command
 from flowsim.columns import NOT_ASKED
 from flowsim.comparison.models import GRADIENT, check_models
 from flowsim.data import ClassSource
@@ -26,6 +25,7 @@ from flowsim.dynamics.descent import DESCENTS
 from flowsim.edge import MODELS
 from flowsim.losses.loss import LOSSES
 from flowsim.networks.recipes import NETWORKS
+from flowsim.results.store import ResultFolder
 from flowsim.scenarios import build, read_scenario, run
 
 ROWS, FEATURES, RATE = 9, 3, 0.005
@@ -155,14 +155,14 @@ class Folder:
         self.scenario, self.out, self.computed = path / "pair.yaml", path / "out", {}
         write_data(path)
         self.write(sections)
-        store = command.store
+        write = ResultFolder.write_dataset
 
-        def keep(job, comparison, theory, sweep):
-            """Keep what was computed, to compare it with what is read back."""
-            self.computed[job.name] = comparison.to_dataset() if sweep is None else sweep.dataset
-            return store(job, comparison, theory, sweep)
+        def keep(folder, dataset, *name):
+            """Keep what was computed, of a sweep that has both the sweep, to compare it with what is read back."""
+            self.computed[folder.path.name] = dataset
+            return write(folder, dataset, *name)
 
-        monkeypatch.setattr(command, "store", keep)
+        monkeypatch.setattr(ResultFolder, "write_dataset", keep)
         monkeypatch.setenv("COLUMNS", "300")  # no table is fitted to the terminal
 
     def write(self, sections: dict) -> None:

@@ -142,7 +142,7 @@ class Descent(Dynamics):
             returned, expected = jax.tree.map(lambda _: "*", (moved, before))
             raise TypeError(
                 f"{type(self).__name__}.step returns {returned}: expected the weights and the memory after a step, as "
-                f"{expected}; write return weights, memory, and return the first memory from remember"
+                f"{expected}: return both, the memory in the form that remember returns"
             )
         return moved
 
