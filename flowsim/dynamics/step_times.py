@@ -94,7 +94,7 @@ class StepTimes:
             The numbers of the steps.
         """
         if self.length is not None:
-            return np.round((times - self.begin) / self.length)
+            return np.round((times - self.begin) / self.length).astype(int)
         table = self._table(t1=float(np.max(times, initial=self.begin)))
         later = np.clip(np.searchsorted(table, times), 1, len(table) - 1)
         return later - (times - table[later - 1] < table[later] - times)

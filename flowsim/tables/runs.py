@@ -255,7 +255,12 @@ def ended_as_expected(dataset: LabelledArrays, statements: StatementsOfRuns | No
 def summary(dataset: LabelledArrays, statements: StatementsOfRuns | None = None) -> dict[str, Any]:
     """Return the numbers of the runs in the types of JSON; `None` for what is not finite or does not apply.
 
-    The `statements` about the edge are by default `edge_statements` of the data set.
+    Args:
+        dataset: Columns of trajectories, or their data set.
+        statements: What is said of the runs at the edge of stability; by default `edge_statements` of the data set.
+
+    Returns:
+        The numbers, by the names of summary.json.
     """
     shown = read_runs(dataset)
     statements = edge_statements(dataset) if statements is None else statements
