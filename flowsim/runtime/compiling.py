@@ -53,7 +53,7 @@ def compiled(
     A call takes half as long as one of Equinox: it flattens the arguments once. With `donate="all-except-first"` the
     memory of JAX's arrays in all arguments but the first is used again.
     """
-    programs: dict[bool, tuple[Any, set[int]]] = {}
+    programs: dict[tuple[bool, int], Any] = {}  # the last used last
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -64,20 +64,17 @@ def compiled(
         if options is None and jax.default_backend() == "cpu" and not is_traced(leaves):
             counted = arrays if sized_by is None else jax.tree.leaves([args[index] for index in sized_by])
             few = sum(leaf.size for leaf in counted if eqx.is_array(leaf)) <= few_numbers
-        if few not in programs:
-            quick = QUICK_OPTIONS | ({"xla_backend_optimization_level": 0} if few_calls else {})
-            programs[few] = _program(function, quick if few else options or {}), set()
-        program, shapes = programs[few]
         try:
             key = hash((others, structure, *((array.shape, array.dtype) for array in arrays if array is not None)))
         except TypeError:  # JAX refuses what has no hash
             key = 0
-        if key not in shapes:
-            # Before a further program is made: a second call of any program finds it.
-            if len(shapes) >= MOST_PROGRAMS:
-                program.clear_cache()
-                shapes.clear()
-            shapes.add(key)
+        program = programs.pop((few, key), None)
+        if program is None:
+            quick = QUICK_OPTIONS | ({"xla_backend_optimization_level": 0} if few_calls else {})
+            program = _program(function, quick if few else options or {})
+            if len(programs) >= MOST_PROGRAMS:
+                programs.pop(next(iter(programs))).clear_cache()
+        programs[few, key] = program
         donated: list[Any] = [None] * len(arrays)
         if donate == "all-except-first":
             for place in range(structure.children()[0].children()[0].num_leaves, len(arrays)):
