@@ -252,3 +252,12 @@ def test_a_minimum_at_which_descent_begins_is_certified_by_its_curvature():
 
 
 # -- many runs
+
+
+@pytest.mark.parametrize("rate", [0.1, WarmUp(0.1, time=1.0)])
+def test_the_nearest_step_to_no_time_is_none_and_to_each_end_of_a_step_that_step(rate):
+    times = StepTimes(flowsim.GradientDescent(rate))
+    steps = np.arange(40.0)
+    np.testing.assert_array_equal(times.nearest(times.after(steps)), steps)
+    np.testing.assert_array_equal(times.nearest(np.array([np.nan, 0.0, np.inf])), [np.nan, 0.0, np.inf])
+    assert times.nearest(np.zeros(0)).shape == (0,)

@@ -103,13 +103,13 @@ def attributes(name: str, label: Label | None = None) -> dict[str, Any]:
     prefix = next((prefix for prefix in _PLACES if name.startswith(prefix)), "")
     place = f", {_PLACES[prefix]}" if prefix else ""
     if label is not None:
-        known = {"long_name": label.meaning + place, "units": label.unit, "symbol": label.symbol}
+        attrs = {"long_name": label.meaning + place, "units": label.unit, "symbol": label.symbol}
         rows = {"rows": json.dumps(label.rows)} if label.rows else {}
-        return known | {"logarithmic": int(label.logarithmic), "drawn": label.drawn} | rows
+        return attrs | {"logarithmic": int(label.logarithmic), "drawn": label.drawn} | rows
     base = name.removeprefix(prefix)
-    known = {"long_name": _LONG_NAMES.get(base, base.replace("_", " ")) + place, "units": "1"}
+    attrs = {"long_name": _LONG_NAMES.get(base, base.replace("_", " ")) + place, "units": "1"}
     if name in _CODES:
         # As the CF conventions want codes and their names.
         names = {FAILED: "FAILED", NOT_ASKED: "NOT_ASKED"} | {int(code): code.name for code in sorted(_CODES[name])}
-        known |= {"flag_values": np.array(list(names), np.int64), "flag_meanings": " ".join(names.values())}
-    return known
+        attrs |= {"flag_values": np.array(list(names), np.int64), "flag_meanings": " ".join(names.values())}
+    return attrs

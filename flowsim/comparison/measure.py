@@ -1,4 +1,4 @@
-"""What is measured along runs that have ended: their sharpness, and that of the gradient flow's limits from them."""
+"""What is measured along runs that have ended: their sharpness, and the sharpness of the flow's limits from them."""
 
 import abc
 import dataclasses
@@ -130,17 +130,17 @@ class SharpnessAlong(Measure):
                 records = int(np.clip(work // self.gradients_per_record, *self.records_of_many))
         chosen = spread_over(times, records, pairs=pairs)
         rtol = self.tolerance(run.network)
-        known = eigenvalues_along(path, run.problem, chosen, count=self.count, rtol=rtol)
-        values = np.full((len(times), self.count), np.nan, known.dtype)
-        values[chosen] = known
+        measured = eigenvalues_along(path, run.problem, chosen, count=self.count, rtol=rtol)
+        values = np.full((len(times), self.count), np.nan, measured.dtype)
+        values[chosen] = measured
         return values
 
     def tolerance(self, network: PyTree) -> float:
         """Return the bound on the residual of an eigenvalue of this network, relative to the largest."""
         if self.rtol is not None:
             return float(self.rtol)
-        known = default_rtol(weight_dtype(network))
-        return max(self.rtol_of_many, known) if weight_count(network) > self.few_weights else known
+        standard = default_rtol(weight_dtype(network))
+        return max(self.rtol_of_many, standard) if weight_count(network) > self.few_weights else standard
 
     def expected_records(self, weights: int, recorded: int) -> int:
         """Return at about how many of its `recorded` records a run of a network of so many weights is measured."""

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from ..runtime.compiling import compiled
 from .descent import Descent
@@ -84,20 +84,23 @@ class StepTimes:
         ratio = (t1 - self.begin) / self.length
         return steps if ratio >= steps else math.floor(_whole_if_close(ratio, t1 / self.length))
 
-    def nearest(self, times: Float[np.ndarray, "*times"]) -> Int[np.ndarray, "*times"]:
+    def nearest(self, times: Float[np.ndarray, "*times"]) -> Float[np.ndarray, "*times"]:
         """Return which step ends nearest to each time.
 
         Args:
             times: The times.
 
         Returns:
-            The numbers of the steps.
+            The numbers of the steps, NaN or infinite at a time that is so.
         """
         if self.length is not None:
-            return np.round((times - self.begin) / self.length).astype(int)
-        table = self._table(t1=float(np.max(times, initial=self.begin)))
-        later = np.clip(np.searchsorted(table, times), 1, len(table) - 1)
-        return later - (times - table[later - 1] < table[later] - times)
+            return np.round((times - self.begin) / self.length)
+        there = np.where(np.isfinite(times), times, self.begin)
+        # A run may have more steps than one that is planned.
+        table = self._table(t1=float(np.max(there, initial=self.begin)), most=np.iinfo(np.int32).max)
+        later = np.clip(np.searchsorted(table, there), 1, max(len(table) - 1, 1))
+        table = np.append(table, np.inf)  # a run that has made no step has no later time
+        return np.where(np.isfinite(times), later - (there - table[later - 1] < table[later] - there), times)
 
     def _table(
         self, *, steps: int | None = None, t1: float = math.inf, most: int = 10**7

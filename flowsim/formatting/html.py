@@ -28,7 +28,7 @@ def table_as_html(table: Table) -> str:
     header, rows = [], [""] * len(table.rows)
     for column in table.columns:
         side = _RIGHT if column.justify == "right" else f"{_LEFT};white-space:nowrap" if column.no_wrap else _LEFT
-        # The lines of a name are broken for a terminal, and stand on its ground.
+        # The lines of a name are broken for a terminal, and pushed down to the last line of the head.
         words = " ".join(_inline(column.header).replace("<br/>", " ").split())
         style = f'style="{_HEADER};{side}"'
         header.append(f'<th scope="col" {style}>{words}</th>' if words else f"<td {style}></td>")

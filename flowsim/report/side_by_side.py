@@ -208,12 +208,12 @@ def differences(scenarios: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
     flat = {name: dict(_flattened(scenario)) for name, scenario in scenarios.items() if scenario}
     keys = list(dict.fromkeys(key for one in flat.values() for key in one))
     sections = list(dict.fromkeys(key.split(".")[0] for key in keys))
-    found = {}
+    different = {}
     for key in sorted(keys, key=lambda key: sections.index(key.split(".")[0])):  # those of one section together
         values = {name: one[key] for name, one in flat.items() if key in one}
         if len(values) < len(flat) or len(set(map(_as_yaml, values.values()))) > 1:
-            found[key] = values
-    return found
+            different[key] = values
+    return different
 
 
 def differences_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table | Text | None:
@@ -223,14 +223,14 @@ def differences_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table | Tex
     """
     if sum(map(bool, scenarios.values())) < 2:
         return None
-    found = differences(scenarios)
-    if not found:
+    different = differences(scenarios)
+    if not different:
         return Text("the scenarios are the same")
     table = empty_table("what differs between the scenarios", [], gap=2)
     table.add_column("", no_wrap=True)
     for name in scenarios:
         table.add_column(printable(name))
-    for key, values in found.items():
+    for key, values in different.items():
         table.add_row(printable(key), *(_as_yaml(values[name]) if name in values else _ABSENT for name in scenarios))
     return table
 

@@ -50,8 +50,7 @@ def compiled(
     optimizes nothing: compiling takes less than half of that, and a call two to three times as long: milliseconds. With
     `options`, XLA compiles with these for all arguments; those that this version of XLA does not know are left out.
 
-    A call takes half as long as one of Equinox: it flattens the arguments once. With `donate="all-except-first"` the
-    memory of JAX's arrays in all arguments but the first is used again.
+    With `donate="all-except-first"` the memory of JAX's arrays in all arguments but the first is used again.
     """
     programs: dict[tuple[bool, int], Any] = {}  # the last used last
 

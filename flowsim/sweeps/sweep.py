@@ -151,7 +151,7 @@ def sweep(
     options = {"solver": solver, "rtol": rtol, "atol": atol, "t1": t1, "max_steps": max_steps}
     measured = tuple(probe_of(probe) for probe in probes)
     wide = _is_wide()
-    given = [
+    parts = [
         make_network,
         problem,
         options | {"stopping": stopping},
@@ -162,7 +162,7 @@ def sweep(
         *modelled.values(),
     ]
     try:
-        identity = "" if folder is None else identity_of(given)
+        identity = "" if folder is None else identity_of(parts)
     except ValueError as error:
         raise ValueError(f"folder: what is kept has to be known again: {error}, here a folder") from None
     ingredients = Ingredients(
@@ -182,7 +182,7 @@ def sweep(
         identity=identity,
     )
     _check_sendable(ingredients, jobs)
-    description = json.dumps(_describe(make_network, problem, grid, ingredients, given))
+    description = json.dumps(_describe(make_network, problem, grid, ingredients, parts))
     plan = plan_functions(ingredients, grid, {"sweep": description})
     if folder is None:
         return _compute(plan, None, jobs, progress)
@@ -190,9 +190,9 @@ def sweep(
     store = BlockStore(folder / BLOCKS)
     store.refuse_obstacles()
     with sweep_folder(folder, plan.layout.attrs, overwrite=overwrite) as here:
-        found = _compute(plan, store, jobs, progress)
-        view_of(found).write(here)
-    return found
+        swept = _compute(plan, store, jobs, progress)
+        view_of(swept).write(here)
+    return swept
 
 
 def _is_wide() -> bool:

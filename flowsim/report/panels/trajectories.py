@@ -194,8 +194,8 @@ class TrajectoryPanels:
         The curves lie between the sharpness of each run and all guides, and have one name.
         """
         limits = ((run, run.along(LIMIT.name)) for run in self.shown.by_rate)
-        asked = [(run, _series(run, found)) for run, found in limits if np.isfinite(found).any()]
-        for number, (run, drawn) in enumerate(asked):
+        limited = [(run, _series(run, values)) for run, values in limits if np.isfinite(values).any()]
+        for number, (run, drawn) in enumerate(limited):
             look: dict[str, Any] = LIMITS | {"marker": run_look(run.run)["marker"]}
             key = Key(LIMIT_KEY, "limit of GF from there", "limit of GF from there", look)
             yield drawn, Curve(key, drawn.times, drawn.values, named=number == 0)
