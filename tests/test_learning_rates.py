@@ -251,7 +251,7 @@ def test_a_minimum_at_which_descent_begins_is_certified_by_its_curvature():
         assert (abs(float(run.network[1]) - weight) < 1e-6) == stays
 
 
-# -- many runs
+# -- times of steps
 
 
 @pytest.mark.parametrize("rate", [0.1, WarmUp(0.1, time=1.0)])
